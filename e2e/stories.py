@@ -207,7 +207,8 @@ STORIES = {
     "drought": Story(
         "drought",
         "[k#1293](https://github.com/kubernetes-sigs/karpenter/issues/1293), [a#6984](https://github.com/aws/karpenter-provider-aws/issues/6984): replacements that cannot be had are asked for again and again; here in six hours without spot",
-        [Figure("commands that failed", failures_in_drought, (60, 1_000), (0, 20))],
+        # One every 15 s is the most: a command waits so long for its second look, and nothing else is decided meanwhile.
+        [Figure("commands that failed", failures_in_drought, (60, 1_440), (0, 20))],
         {
             "karpenter": model(must=PAIN),
             "now": ours("same NodePool", known=PAIN),

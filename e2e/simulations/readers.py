@@ -6,7 +6,8 @@
 recordings.py writes small random recordings by seed, reading.py counts what is in the files, and `simulate --check` has to count the same: pods at the start and
 later ones, the most at once, of cores, memory and GPUs, too, and events; also in scenarios that end a second before and after the last change, which is the
 span, and around five others. Where order says nothing, shuffled files must give the same; a recording that is not in order of time is refused. A file that is
-cut off is refused with its line or byte, and bytes that were changed at random, or nesting without an end, neither break the program nor fill the memory. Then
+cut off is refused with its line or byte, and bytes that were changed at random, or nesting without an end, neither break the program nor fill the memory. Of
+recordings that tell of nodes, the hours of these and the most at once have to be the same, too. Then
 the recordings that examples/simulate reads, where they are.
 """
 
@@ -120,6 +121,15 @@ def differences(name, counts, ours, days):
     return [f"{what}: {theirs}, and {float(own):.3f} by the independent reader" for what, theirs, own, most in pairs if abs(theirs - own) > most]
 
 
+def nodes_differ(counts, recording, options, folder, until=DAY_MS):
+    """Where the answer about the nodes of so many milliseconds differs from what was counted."""
+    theirs, ours = counts.get("asRecorded"), None if recording.dumps else reading.nodes(options, folder, until)
+    if theirs is None or ours is None:
+        return [] if theirs == ours else [f"nodes as recorded: {theirs}, and {ours} by the independent reader"]
+    is_same = abs(theirs["nodeHours"] - ours.hours) < 0.0005 and theirs["peakNodes"] == ours.most
+    return [] if is_same else [f"nodes as recorded: {theirs}, and {ours} by the independent reader"]
+
+
 def beginnings_differ(program, name, seed, folder, recording, options, instants):
     """The same of scenarios that end just before and just after a change: the last one, which is the span, and five others, before which other
     peaks are the highest.
@@ -133,7 +143,8 @@ def beginnings_differ(program, name, seed, folder, recording, options, instants)
                 found.append(f"{seconds} s of it: status {answer.status}: {answer.said}")
                 continue
             ours = expected(folder, recording, options, 1_000 * seconds)
-            found += [f"the first {seconds} s: {text}" for text in differences(name, answer.counts, ours, seconds / 86_400)]
+            wrong = differences(name, answer.counts, ours, seconds / 86_400) + nodes_differ(answer.counts, recording, options, folder, 1_000 * seconds)
+            found += [f"the first {seconds} s: {text}" for text in wrong]
     return found
 
 
@@ -218,7 +229,8 @@ def judge(program, name, seed, folder):
     answer = asked(program, scenario(folder / "whole", recording, options))
     if answer.counts is None:
         return ours, [f"is refused: status {answer.status}: {answer.said}"]
-    found = differences(name, answer.counts, ours, 1) + beginnings_differ(program, name, seed, folder / "whole", recording, options, ours.instants)
+    found = differences(name, answer.counts, ours, 1) + nodes_differ(answer.counts, recording, options, folder / "whole")
+    found += beginnings_differ(program, name, seed, folder / "whole", recording, options, ours.instants)
     found += shuffled_differs(program, name, seed, folder, answer.counts)
     return ours, found + damage(program, name, seed, folder)
 

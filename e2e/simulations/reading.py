@@ -31,20 +31,31 @@ class Book:
     """Who has how many pods from when on. Times are milliseconds, of any origin."""
 
     def __init__(self):
-        self.changes, self.requests, self.wants, self.alive = [], {}, {}, {}
+        # `first` and `last`: what the pods of an owner request by its first template, and by the one of which it was told last.
+        self.changes, self.first, self.last, self.wants, self.alive = [], {}, {}, {}, {}
 
     def note(self, at, owner, change, requests):
-        # The first template of an owner is taken throughout.
-        self.requests.setdefault(owner, requests)
-        self.changes.append((at, len(self.changes), owner, change))
+        self.changes.append((at, len(self.changes), owner, change, requests))
+
+    def tell(self, owner, requests):
+        """What the pods of an owner request from now on. Whether that is something else than before."""
+        if requests is None:
+            return False
+        self.first.setdefault(owner, requests)
+        before, self.last[owner] = self.last.get(owner, requests), requests
+        return before != requests
 
     def replicas(self, at, owner, count, requests):
+        # Another template is rolled out to all pods that there are.
+        if self.tell(owner, requests):
+            self.note(at, owner, "rollout", requests)
         if self.wants.get(owner, 0) != count:
             self.wants[owner] = count
-            self.note(at, owner, count, requests)
+            self.note(at, owner, count, self.last[owner])
 
     def singly(self, at, owner, count, requests):
-        """The same of pods that begin and end one by one: those that began last end first."""
+        """The same of pods that begin and end one by one: those that began last end first, and each stays what it was."""
+        self.tell(owner, requests)
         there = self.ends(owner)
         for pod in range(len(there), count):
             self.begin(at, owner, pod, requests)
@@ -54,6 +65,7 @@ class Book:
     def begin(self, at, owner, pod, requests):
         if (owner, pod) not in self.alive:
             self.alive[owner, pod] = at
+            self.tell(owner, requests)
             self.note(at, owner, ("begin", pod), requests)
 
     def end(self, at, owner, pod):
@@ -71,16 +83,34 @@ class Book:
         first = changes[0][0]
         changes = [change for change in changes if (change[0] - first) / speed < until]
         counts, total, births, peaks = collections.Counter(), [0, 0, 0, 0], [0, 0], [0, 0, 0, 0]
-        for index, (at, _, owner, change) in enumerate(changes):
-            more = change - counts[owner] if isinstance(change, int) else (1 if change[0] == "begin" else -1)
-            counts[owner] += more
-            births[at > first] += max(more, 0)
-            amounts = (1, *(amount * scale for amount, scale in zip(self.requests[owner], scales)))
-            total = [there + more * amount for there, amount in zip(total, amounts)]
+        # By which template an owner makes pods at this moment, what single pods request, and when something happens.
+        made, begun, instants, ends = dict(self.first), {}, [], 0
+        for index, (at, _, owner, change, requests) in enumerate(changes):
+            if change == "rollout":
+                # All are made anew, at once where nothing has to wait.
+                steps = [(-counts[owner], made[owner]), (counts[owner], requests)]
+                made[owner] = requests
+            elif isinstance(change, int):
+                steps = [(change - counts[owner], requests)]
+                counts[owner] = change
+            elif change[0] == "begin":
+                steps = [(1, requests)]
+                begun[owner, change[1]] = requests
+                if made[owner] != requests:
+                    # That it is of another template is a change of its own.
+                    made[owner] = requests
+                    instants.append(at)
+            else:
+                steps = [(-1, begun.pop((owner, change[1])))]
+                ends += 1
+            instants.append(at)
+            for more, wanted in steps:
+                births[at > first] += max(more, 0)
+                amounts = (1, *(amount * scale for amount, scale in zip(wanted, scales)))
+                total = [there + more * amount for there, amount in zip(total, amounts)]
             if index + 1 == len(changes) or changes[index + 1][0] > at:
                 peaks = [max(pair) for pair in zip(peaks, total)]
-        ends = sum(change[0] == "end" for _, _, _, change in changes if not isinstance(change, int))
-        return Counted(*(copies * count for count in [*births, *peaks, len(changes), ends]), [(change[0] - first) / speed for change in changes])
+        return Counted(*(copies * count for count in [*births, *peaks, len(instants), ends]), [(at - first) / speed for at in instants])
 
 
 def data_of(path):
@@ -208,6 +238,42 @@ def record(paths, _):
         elif line["what"] == "deleted":
             cluster.delete(milliseconds(line["at"]), key_of(line["object"]))
     return book
+
+
+# Hours of nodes, the most at once.
+Nodes = collections.namedtuple("Nodes", "hours most")
+
+
+def nodes(options, folder, until):
+    """What really was of nodes in the first `until` milliseconds of a recording; None where it does not tell, or is not simulated as it was."""
+    is_bent = any(options.get(name, 1) != 1 for name in ("speed", "copies", "scaleCpu", "scaleMemory"))
+    if options["format"] != "record" or is_bent:
+        return None
+    lines = [json.loads(line) for line in data_of(folder / options["file"]).decode().splitlines()][1:]
+    first, last = milliseconds(lines[0]["at"]), milliseconds(lines[-1]["at"])
+    began, lives = {}, []
+    for line in lines:
+        one = line.get("object") or {}
+        if one.get("kind") != "NodeClaim":
+            continue
+        at, name = milliseconds(line["at"]) - first, one["metadata"]["name"]
+        if line["what"] == "deleted" and name in began:
+            lives.append((began.pop(name), at))
+        elif line["what"] == "applied" and (one.get("status") or {}).get("providerID"):
+            began.setdefault(name, at)
+    lives += [(begin, until) for begin in began.values()]
+    if not lives or 100 * (last - first) < 99 * until:
+        return None
+    lives = [(begin, min(end, until)) for begin, end in lives if begin < min(end, until)]
+    changes = collections.Counter()
+    for begin, end in lives:
+        changes[begin] += 1
+        changes[end] -= 1
+    there = most = 0
+    for at in sorted(changes):
+        there += changes[at]
+        most = max(most, there)
+    return Nodes(sum(end - begin for begin, end in lives) / 3_600_000, most)
 
 
 KINDS = {"deployments": ("Deployment", "apps/v1"), "statefulsets": ("StatefulSet", "apps/v1"), "jobs": ("Job", "batch/v1"), "pods": ("Pod", "v1")}

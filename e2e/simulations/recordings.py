@@ -214,10 +214,34 @@ def record(draw, folder, mix):
             gone = ([job(one)] if one.kind == "Job" else []) + pods_of(one)
             line(second, "deleted", *(named(each["kind"], one.namespace, each["metadata"]["name"]) for each in gone))
         last = second
+    for second, what, *objects in nodes(random.Random(json.dumps(lines)), last):
+        line(second, what, *objects)
     lines.append({"at": instant(last + 600), "what": "ended"})
     text = "".join(json.dumps(one) + "\n" for one in sorted(lines, key=lambda one: one.get("at", "")))
     path = save(draw, folder / "shop.jsonl", text)
     return Recording({"format": "record", "file": path.name}, [path])
+
+
+def nodes(draw, last):
+    """What is recorded of nodes, in two of three recordings: whole at the beginning, and NodeClaims as they get their instances and go."""
+    if draw.random() < 0.3:
+        return
+    for index in range(draw.randrange(1, 7)):
+        begin = draw.choice([0, draw.randrange(15, max(last, 31))])
+        end = draw.choice([None, begin + draw.randrange(60, 40_000)])
+        labels = {"karpenter.sh/nodepool": "default", "karpenter.sh/capacity-type": draw.choice(["spot", "on-demand"]),
+                  "node.kubernetes.io/instance-type": draw.choice(["c-4x-amd64-linux", "m-8x-amd64-linux"]), "topology.kubernetes.io/zone": "test-zone-a"}
+        identity = {"providerID": f"cloud://{index}"}
+        claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": f"default-{index}", "labels": labels}, "status": identity}
+        if begin == 0:
+            spec = {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}, "requirements": []}
+            yield 0, "applied", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{index}", "labels": labels}, "spec": identity}
+            yield 0, "applied", {**claim, "spec": spec}
+        else:
+            yield begin - 15, "applied", {**claim, "status": {"providerID": None}}
+            yield begin, "applied", claim
+        if end is not None and end < last:
+            yield end, "deleted", {"kind": "NodeClaim", "metadata": {"namespace": "", "name": f"default-{index}"}}
 
 
 PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "Job": "jobs", "Pod": "pods"}

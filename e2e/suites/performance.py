@@ -40,12 +40,16 @@ SCENARIOS = {
 OPERATORS = ["upstream", "spokeshave"]
 # Changes that come within so many seconds of each other begin one phase.
 ONE_CHANGE_SECONDS = 10
-LONGEST_SECONDS = 3000
+LONGEST_SECONDS = 3600
 SAMPLE_SECONDS = 5
+# Of the way to rest, the next point is kept when the price has fallen by so much of it: enough to say what the same number of moves has saved each operator.
+POINT_PRICE_PERCENT = 1
 # A run may fail in its first phase: the suite allows an operator half a core, which upstream's takes more than where it gets it.
 MOST_TRIES = 5
 # Where a spec failed that had lived all of its phases.
 CLEANING_UP = "failed while cleaning up"
+# What was ended after LONGEST_SECONDS: its figures are those of that moment, and the time to rest is at least what is said.
+NOT_THROUGH = f"not through in {LONGEST_SECONDS} s"
 GONE, NONE = "DELETED", "<none>"
 
 
@@ -67,7 +71,7 @@ class Watch:
     """The changes of one kind, with the time at which each was seen."""
 
     def __init__(self, environment, columns, *what):
-        self.changes, self.broke_off, self.is_ended = [], False, False
+        self.changes, self.broke_off_at, self.is_ended = [], None, False
         command = ["kubectl", "get", *what, "--watch", "--output-watch-events", "--no-headers", "-o", f"custom-columns={columns}"]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         threading.Thread(target=self.read, daemon=True).start()
@@ -75,7 +79,8 @@ class Watch:
     def read(self):
         for line in self.process.stdout:
             self.changes.append((time.monotonic(), *line.split()))
-        self.broke_off = not self.is_ended
+        if not self.is_ended:
+            self.broke_off_at = time.monotonic()
 
     def end(self):
         self.is_ended = True
@@ -102,12 +107,14 @@ class Observed(Bench):
             pass
 
     def end(self):
-        """Ends the watches. One that broke off before has not seen everything: its figures would flatter whoever was slow."""
+        """Ends the watches. One that broke off before the suite cleaned up has not seen everything: its figures would flatter whoever was slow. API servers end
+        watches after half an hour to an hour, which some operators need to clean up."""
         watches = (self.nodes_seen, self.pods_seen, self.deployments_seen, self.pools_seen)
-        broke_off = any(watch.broke_off for watch in watches)
         for watch in watches:
             watch.end()
-        if broke_off:
+        _, cleans_up_at = self.turns()
+        breaks = [watch.broke_off_at for watch in watches if watch.broke_off_at is not None]
+        if any(cleans_up_at is None or moment < cleans_up_at for moment in breaks):
             raise RuntimeError(f"{self.folder.name}: a watch broke off before the suite had ended")
 
     def turns(self):
@@ -157,6 +164,21 @@ class Observed(Bench):
                     last = max(last, at)
         return last
 
+    def way(self, begin, until, created):
+        """How price and moves went down and up in a phase in which nothing grew: pods moved so far, and the lowest price until then."""
+        nodes, points, lowest = self.nodes_at(begin), [], None
+        for at, event, name, *place, _leaves, _taints in self.nodes_seen.changes:
+            if not begin < at <= until:
+                continue
+            nodes[name] = tuple(place)
+            if event == GONE:
+                del nodes[name]
+            price = sum(self.prices[place] for place in nodes.values())
+            if lowest is None or price <= lowest * (1 - POINT_PRICE_PERCENT / 100):
+                lowest = price
+                points.append([sum(moment <= at for moment in created), round(price, 3)])
+        return points
+
     def phases(self):
         turns, end = self.turns()
         end = end or time.monotonic()
@@ -166,11 +188,14 @@ class Observed(Bench):
         phases, before = [], 0
         for (begin, wanted), (until, _) in zip(turns, [*turns[1:], (end, 0)]):
             nodes = self.nodes_at(until)
-            created = sum(begin <= at < until for at in first.values())
-            phases.append({
+            created = [at for at in first.values() if begin <= at < until]
+            phase = {
                 "pods": wanted, "nodes": len(nodes), "price": round(sum(self.prices[place] for place in nodes.values()), 3),
-                "moved": max(0, created - max(0, wanted - before)), "seconds": round(self.last_change(begin, until) - begin, 1),
-            })
+                "moved": max(0, len(created) - max(0, wanted - before)), "seconds": round(self.last_change(begin, until) - begin, 1),
+            }
+            if wanted <= before:
+                phase["way"] = self.way(begin, until, created)
+            phases.append(phase)
             before = wanted
         return phases
 
@@ -201,11 +226,14 @@ def one_run(scenario, operator, repeat, port):
             while suite.poll() is None and time.monotonic() < deadline:
                 observed.sample()
                 time.sleep(SAMPLE_SECONDS)
-            if suite.poll() is None:
+            is_through = suite.poll() is not None
+            if not is_through:
                 suite.terminate()
                 suite.wait()
         observed.end()
         ends = [end_of(spec) for spec in run.reported(report).values() if spec["State"] != "skipped"] if report.exists() else []
+        if not is_through:
+            ends = [CLEANING_UP if observed.turns()[1] else NOT_THROUGH]
         return {
             "scenario": scenario, "operator": operator, "version": version(operator), "repeat": repeat, "end": ends[0] if len(ends) == 1 else "no report", "phases": observed.phases(),
             "cpu_seconds": round(observed.cpu, 1), "peak_mib": observed.mib,
@@ -240,7 +268,7 @@ def figures(scenario, operator, repeat, port, again):
     if again or name not in kept():
         for failed in range(MOST_TRIES):
             result = one_run(scenario, operator, repeat, port)
-            if result["end"] in ("passed", CLEANING_UP):
+            if result["end"] in ("passed", CLEANING_UP, NOT_THROUGH):
                 break
             print(f"{name} failed: {json.dumps(result)}; its log is {run.TARGET}/suites/run/performance-{name}/suite.log", file=sys.stderr, flush=True)
         else:
@@ -265,13 +293,14 @@ def table(results):
             if not runs:
                 continue
             phases = min(len(one["phases"]) for one in runs)
+            cut_off = sum(one["end"] == NOT_THROUGH for one in runs)
             for number in range(phases):
                 of = [one["phases"][number] for one in runs]
                 last = number == phases - 1
                 whole = [spread([one["cpu_seconds"] for one in runs], 1), spread([one["peak_mib"] for one in runs])] if last else ["", ""]
                 pods = " → ".join(str(phase["pods"]) for phase in runs[0]["phases"][: number + 1][-2:])
                 cells = [
-                    f"{scenario}, {pods}", operator, len(runs), spread([one["nodes"] for one in of]), spread([one["price"] for one in of], 2, "$"),
+                    f"{scenario}, {pods}", operator, f"{len(runs)}, {cut_off} not through" if cut_off and last else len(runs), spread([one["nodes"] for one in of]), spread([one["price"] for one in of], 2, "$"),
                     spread([one["moved"] for one in of]), spread([one["seconds"] for one in of]), *whole,
                 ]
                 lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")

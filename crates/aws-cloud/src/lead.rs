@@ -62,9 +62,9 @@ impl Inner {
     pub(crate) async fn follow(&self) {
         let client = || self.client.clone();
         futures::join!(
-            self.classes.watch(client(), &self.clock),
-            self.claims.watch(client(), &self.clock),
-            self.pools.watch(client(), &self.clock),
+            self.classes.watch(client(), &self.clock, &self.watch_failures),
+            self.claims.watch(client(), &self.clock, &self.watch_failures),
+            self.pools.watch(client(), &self.clock, &self.watch_failures),
             self.follow_cluster(),
             self.follow_types(),
             self.follow_prices(),
@@ -184,8 +184,9 @@ impl Inner {
     /// What NodeOverlays say of types that have no price (A4.1).
     async fn follow_overlays(&self) {
         if self.options.node_overlays {
+            let client = self.client.clone();
             futures::join!(
-                self.overlays.watch(self.client.clone(), &self.clock),
+                self.overlays.watch(client, &self.clock, &self.watch_failures),
                 self.price_by_overlays(),
             );
         }

@@ -16,7 +16,7 @@ use spokeshave_mirror::{Mirror, Rounds};
 use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, Measurement, NodeClassKind,
-    RepairPolicy, SharedClock, SharedWrites,
+    RepairPolicy, SharedClock, SharedWrites, WatchFailures,
 };
 use spokeshave_provider_aws::addresses::Addresses;
 use spokeshave_provider_aws::drift;
@@ -89,6 +89,8 @@ pub(crate) struct Inner {
     pub(crate) claims: Mirror<NodeClaim>,
     pub(crate) pools: Mirror<NodePool>,
     pub(crate) overlays: Mirror<NodeOverlay>,
+    /// Of these copies.
+    pub(crate) watch_failures: WatchFailures,
     pub(crate) verdicts: Verdicts,
     pub(crate) templates: Templates,
     pub(crate) recent: Recent,
@@ -158,6 +160,7 @@ impl AwsProvider {
             claims: Mirror::default(),
             pools: Mirror::default(),
             overlays: Mirror::default(),
+            watch_failures: WatchFailures::default(),
             verdicts: Verdicts::default(),
             templates: Templates::default(),
             recent: Recent::default(),
@@ -527,6 +530,10 @@ impl CloudProvider for AwsProvider {
 
     fn price_feed(&self) -> PriceFeed {
         self.0.market.price_feed()
+    }
+
+    fn watch_failures(&self) -> Option<&WatchFailures> {
+        Some(&self.0.watch_failures)
     }
 
     fn measurements(&self) -> Vec<Measurement> {

@@ -31,10 +31,11 @@ impl Inner {
             return std::future::pending().await;
         };
         let client = || objects.client.clone();
+        let failures = &objects.watch_failures;
         futures::join!(
-            objects.classes.watch(client(), self.clock()),
-            objects.claims.watch(client(), self.clock()),
-            objects.nodes.watch(client(), self.clock()),
+            objects.classes.watch(client(), self.clock(), failures),
+            objects.claims.watch(client(), self.clock(), failures),
+            objects.nodes.watch(client(), self.clock(), failures),
         );
     }
 

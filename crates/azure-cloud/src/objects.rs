@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use spokeshave_api::{AKSNodeClass, NodeClaim};
 use spokeshave_mirror::{Mirror, Rounds};
-use spokeshave_ports::{NodeClassKind, Write, WriteError, WriteTarget, Writes};
+use spokeshave_ports::{NodeClassKind, WatchFailures, Write, WriteError, WriteTarget, Writes};
 use spokeshave_provider_azure::class_hash::{HASH_ANNOTATION, STAMP, class_hash};
 use spokeshave_provider_azure::status::is_maintenance;
 use spokeshave_provider_azure::tags::APPLIED_ANNOTATION;
@@ -46,6 +46,8 @@ pub(crate) struct Objects {
     pub(crate) classes: Mirror<AKSNodeClass>,
     pub(crate) claims: Mirror<NodeClaim>,
     pub(crate) nodes: Mirror<Node>,
+    /// Of these copies.
+    pub(crate) watch_failures: WatchFailures,
     pub(crate) rounds: Rounds,
 }
 
@@ -56,6 +58,7 @@ impl Objects {
             classes: Mirror::default(),
             claims: Mirror::default(),
             nodes: Mirror::default(),
+            watch_failures: WatchFailures::default(),
             rounds: Rounds::default(),
         }
     }

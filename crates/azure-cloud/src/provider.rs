@@ -16,7 +16,7 @@ use spokeshave_mirror::{Absent, Messages};
 use spokeshave_model::{CapacityType, InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RepairPolicy,
-    SharedClock, SharedWrites,
+    SharedClock, SharedWrites, WatchFailures,
 };
 use spokeshave_provider_azure::aks_machines::{MachinePool, former_pools, machine_name};
 use spokeshave_provider_azure::drift;
@@ -558,5 +558,9 @@ impl CloudProvider for AzureProvider {
 
     fn price_feed(&self) -> PriceFeed {
         self.0.market.price_feed()
+    }
+
+    fn watch_failures(&self) -> Option<&WatchFailures> {
+        self.0.objects.as_ref().map(|objects| &objects.watch_failures)
     }
 }

@@ -249,6 +249,13 @@ fn scale_of(world: &World, pods: &[Arc<Pod>]) -> Result<i32, String> {
                 let set = meant(&world.stateful_sets, &**pod, owner);
                 set.map(|set| Scaled::new(&set.metadata, set.spec.replicas))
             }
+            ("", "ReplicationController") if world.options.replication_controllers => {
+                let found = meant(&world.replication_controllers, &**pod, owner);
+                found.map(|found| {
+                    let replicas = found.spec.as_ref().and_then(|spec| spec.replicas);
+                    Scaled::new(&found.metadata, replicas)
+                })
+            }
             ("apps", "DaemonSet") | ("batch", "Job") => None,
             _ => Some(Scaled::new(&pod.metadata, Some(1))),
         };

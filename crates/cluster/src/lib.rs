@@ -46,6 +46,9 @@ pub struct Options {
     pub kubelets: bool,
     /// Deployment, ReplicaSet, StatefulSet, DaemonSet and Job.
     pub workloads: bool,
+    /// ReplicationControllers as well, which manifests of long ago have. `up` turns it on; elsewhere nobody makes any, and each request more is one more in the
+    /// order of what happens.
+    pub replication_controllers: bool,
     /// Whether workload controllers also write what no decision depends on: events of what went well, ControllerRevisions, Endpoints and EndpointSlices. `up`
     /// turns it on; elsewhere each would be one more write in the order from which names and UIDs are drawn.
     pub records: bool,
@@ -82,6 +85,7 @@ impl Options {
             scheduler: true,
             kubelets: true,
             workloads: true,
+            replication_controllers: false,
             records: false,
             node_lifecycle: true,
             disruption_budgets: true,

@@ -9,7 +9,8 @@ use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, Repl
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
-    Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service,
+    Endpoints, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController,
+    Service,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -47,6 +48,7 @@ pub(crate) struct World {
     pub(crate) namespaces: Store<Namespace>,
     pub(crate) deployments: Store<Deployment>,
     pub(crate) replica_sets: Store<ReplicaSet>,
+    pub(crate) replication_controllers: Store<ReplicationController>,
     pub(crate) stateful_sets: Store<StatefulSet>,
     pub(crate) daemon_sets: Store<DaemonSet>,
     pub(crate) jobs: Store<Job>,
@@ -134,6 +136,7 @@ impl World {
             })),
             namespaces: Store::default(),
             deployments: Store::default(),
+            replication_controllers: Store::default(),
             stateful_sets: Store::default(),
             daemon_sets: Store::default(),
             jobs,
@@ -332,6 +335,10 @@ impl World {
         self.options.workloads || self.options.disruption_budgets
     }
 
+    fn needs_replication_controllers(&self) -> bool {
+        self.options.replication_controllers && self.needs_workloads()
+    }
+
     fn needs_volumes(&self) -> bool {
         self.options.scheduler || self.options.volumes
     }
@@ -364,6 +371,9 @@ impl World {
             start.watch(&self.stateful_sets);
             start.watch(&self.daemon_sets);
             start.watch(&self.jobs);
+        }
+        if self.needs_replication_controllers() {
+            start.watch(&self.replication_controllers);
         }
         if self.options.workloads {
             start.watch(&self.cron_jobs);
@@ -402,6 +412,9 @@ impl World {
             self.stateful_sets.ready().await;
             self.daemon_sets.ready().await;
             self.jobs.ready().await;
+        }
+        if self.needs_replication_controllers() {
+            self.replication_controllers.ready().await;
         }
         if self.options.workloads {
             self.cron_jobs.ready().await;

@@ -12,7 +12,7 @@ use spokeshave_simulate::{Engine, Run};
 use crate::curves::{MeanCurve, Waiting};
 use crate::expect::{Expectation, Expected};
 use crate::metric::{METRICS, Metric};
-use crate::raw::{RawRun, Table, Took};
+use crate::raw::{RawRun, RunEffort, Table};
 use crate::setting::{NOT_MODELLED, Setting};
 use crate::settled;
 use crate::statistics::{FEWEST_SEEDS, Interval, MISSES, interval, mean, standard_deviation};
@@ -71,7 +71,7 @@ pub struct Comparison {
     /// SHA-256 over the runs' digests in order of policy and seed, in hexadecimal.
     pub digest: String,
     /// What each run took. The last section, so that all before it is the same bytes for the same scenario.
-    pub took: Vec<Took>,
+    pub took: Vec<RunEffort>,
 }
 
 /// How differences were judged.
@@ -323,7 +323,7 @@ impl Comparison {
             not_modelled: NOT_MODELLED.to_vec(),
             partial: is_missing || raw.iter().any(|run| run.partial),
             digest: digest(&setting, &raw),
-            took: ordered.iter().map(|run| Took::of(run)).collect(),
+            took: ordered.iter().map(|run| RunEffort::of(run)).collect(),
             runs: raw,
             setting,
         })

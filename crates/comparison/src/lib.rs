@@ -8,6 +8,7 @@ mod expect;
 mod metric;
 mod numbers;
 mod raw;
+mod recorded;
 mod report;
 mod setting;
 mod settled;
@@ -22,7 +23,8 @@ pub use compare::{
 pub use curves::{MeanCurve, Waiting};
 pub use expect::{Answer, ExpectError, Expectation, Expected};
 pub use metric::{METRICS, Metric};
-pub use raw::{RawRun, Took};
+pub use raw::{RawRun, RunEffort};
+pub use recorded::AsRecorded;
 pub use setting::{Input, NOT_MODELLED, Policy, Setting};
 pub use statistics::{FEWEST_SEEDS, Interval, interval, mean, t_quantile};
 pub use unit::Unit;

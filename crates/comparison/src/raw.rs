@@ -78,7 +78,7 @@ impl RawRun {
 /// What one run took, from its start to its end, warm-up included. It is beside the figures and in no digest: processor time differs from run to run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Took {
+pub struct RunEffort {
     /// Its policy.
     pub policy: String,
     /// Its seed.
@@ -102,7 +102,7 @@ pub struct Took {
     pub cpu_seconds: Option<f64>,
 }
 
-impl Took {
+impl RunEffort {
     pub(crate) fn of(run: &Run) -> Self {
         let work = run.work;
         Self {

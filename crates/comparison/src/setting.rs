@@ -4,6 +4,8 @@
 
 use serde::Serialize;
 
+use crate::recorded::AsRecorded;
+
 /// Everything about a simulation but its runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,6 +35,9 @@ pub struct Setting {
     /// What the figures leave out of this cluster, or take for granted, such as pods that no NodePool takes. Printed below them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// What really was in the same time, where the workload is a recording that tells it. Printed beside the policies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub as_recorded: Option<AsRecorded>,
 }
 
 /// A policy.
@@ -71,7 +76,7 @@ pub const NOT_MODELLED: &[&str] = &[
     "the network, and where traffic goes",
     "quotas of the cloud account",
     "changes of prices",
-    "nodes of static NodePools, and nodes that exist already",
+    "what nodes of no NodePool cost, and room for CapacityBuffers",
     "preemption, host ports, and limits on attached volumes",
     "bugs and limits of the products that a policy models",
 ];

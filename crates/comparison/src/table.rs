@@ -8,6 +8,7 @@ use crate::compare::{Comparison, Difference, PolicyResult, Summary, Verdict};
 use crate::expect::{Answer, Expected};
 use crate::metric::Metric;
 use crate::numbers;
+use crate::recorded::BASIS;
 use crate::statistics::FEWEST_SEEDS;
 use crate::unit::Unit;
 use crate::work::Work;
@@ -99,6 +100,9 @@ impl Comparison {
         }
         let rows = self.rows(width);
         out.push_str(&rows);
+        if let Some(recorded) = self.as_recorded() {
+            let _ = writeln!(out, "{}", wrapped(&recorded, width, 2));
+        }
         // The metric that has the sign may be in no column that is printed.
         let is_needed = |note: &Note| note.about != About::LowerBounds || rows.contains('≥');
         for note in self.notes().into_iter().filter(is_needed) {
@@ -395,6 +399,28 @@ impl Comparison {
         self.expectations
             .iter()
             .any(|expected| expected.answer == Answer::Contradicted)
+    }
+
+    /// What really was, with the same figures of the baseline, which was simulated.
+    fn as_recorded(&self) -> Option<String> {
+        let recorded = self.setting.as_recorded.as_ref()?;
+        let baseline = self.policies.iter().find(|policy| policy.baseline);
+        let simulated = baseline.and_then(|policy| {
+            let mean = |metric: &str| Some(policy.values.get(metric)?.mean);
+            let cost = numbers::value(mean("cost")?, Unit::Dollars);
+            let hours = numbers::value(mean("nodeHours")?, Unit::NodeHours);
+            Some(format!(
+                "; {}, simulated: {cost}, {hours} node-hours",
+                policy.name
+            ))
+        });
+        Some(format!(
+            "As recorded in {} ({BASIS}): {}; {}{}.",
+            recorded.file,
+            recorded.cost(),
+            recorded.nodes(),
+            simulated.unwrap_or_default()
+        ))
     }
 }
 

@@ -35,7 +35,7 @@ use spokeshave_api::crds::{Cloud, crd_values_of};
 
 pub use class_ref::ClassRef;
 use fields::{get, text};
-pub use program::Program;
+pub use program::{Program, operator_in};
 use report::Notes;
 pub use report::{Change, Level, Line};
 

@@ -39,6 +39,11 @@ impl Program {
     /// The image by which a Deployment runs it, whatever that is called; `None` where it does not.
     #[must_use]
     pub fn image_in(self, deployment: &Value) -> Option<&str> {
+        self.container_in(deployment).map(image)
+    }
+
+    /// The container in which a Deployment runs it.
+    fn container_in(self, deployment: &Value) -> Option<&Map<String, Value>> {
         let label = text(deployment, &["metadata", "labels", "app.kubernetes.io/name"]);
         let is_ours = label == Some(OWN) || containers(deployment).any(|one| is_of(image(one), OWN));
         if self == Program::Karpenter && is_ours {
@@ -46,9 +51,7 @@ impl Program {
         }
         let by_label = self == Program::Karpenter && label == Some("karpenter");
         let known = containers(deployment).find(|container| self.is_in(container));
-        known
-            .or_else(|| containers(deployment).next().filter(|_| by_label))
-            .map(image)
+        known.or_else(|| containers(deployment).next().filter(|_| by_label))
     }
 
     fn is_in(self, container: &Map<String, Value>) -> bool {
@@ -67,6 +70,21 @@ impl Program {
             Program::NodeHolder => image.contains(HOLDER_IMAGE) || has(&HOLDER_VARIABLES),
         }
     }
+}
+
+/// The container in which a Deployment runs an operator that has Karpenter's settings: this program, which is known by what starts it, because other commands of it
+/// may run in Deployments as well, or Karpenter.
+#[must_use]
+pub fn operator_in(deployment: &Value) -> Option<&Map<String, Value>> {
+    let own = containers(deployment).find(|container| starts_operator(container));
+    own.or_else(|| Program::Karpenter.container_in(deployment))
+}
+
+/// Whether a container is started as our chart does it.
+fn starts_operator(container: &Map<String, Value>) -> bool {
+    let is_there = |wanted: fn(&str) -> bool| words(container).any(|(_, word)| wanted(word));
+    is_there(|word| word == "operator")
+        && is_there(|word| word == "--cloud-provider" || word.starts_with("--cloud-provider="))
 }
 
 fn image(container: &Map<String, Value>) -> &str {
@@ -155,6 +173,25 @@ mod tests {
         }
         let by_label = deployment("karpenter", json!([{"image": image}]));
         assert_eq!(found(&by_label), [Program::Karpenter]);
+    }
+
+    #[test]
+    fn an_operator_is_ours_by_what_starts_it_or_karpenter() {
+        let name = |label: &str, containers: Value| {
+            let deployment = deployment(label, containers);
+            operator_in(&deployment).map(|one| one["name"].clone())
+        };
+        let mirrored = "registry.example/platform/nodes-7:2";
+        let ours = json!([{"name": "sidecar", "image": "sidecar:1"},
+            {"name": "own", "image": mirrored, "args": ["operator", "--cloud-provider", "aws"]}]);
+        assert_eq!(name("nodes", ours), Some(json!("own")));
+        let karpenter =
+            json!([{"name": "controller", "image": "public.ecr.aws/karpenter/controller:1.14.0"}]);
+        assert_eq!(name("a", karpenter), Some(json!("controller")));
+        // A page of ours decides nothing.
+        let page = json!([{"name": "page", "image": "registry.example/spokeshave:1", "args": ["web"]}]);
+        assert_eq!(name("spokeshave", page), None);
+        assert_eq!(name("web", json!([{"name": "web", "image": "nginx"}])), None);
     }
 
     #[test]

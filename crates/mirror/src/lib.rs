@@ -28,7 +28,7 @@ use kube::discovery::ApiResource;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use spokeshave_ports::{SharedClock, Write, WriteError, Writes};
+use spokeshave_ports::{SharedClock, WatchFailures, Write, WriteError, Writes, read_object};
 use tokio::sync::Notify;
 
 use unreadable::Unreadable;
@@ -171,7 +171,7 @@ where
     pub async fn write(&self, writes: &dyn Writes, write: Write) -> Result<Arc<K>, WriteError> {
         let (name, what) = (write.name.clone(), write.to_string());
         let object = writes.write(write).await?;
-        let object: K = serde_json::from_value(object)
+        let object: K = read_object(object)
             .map_err(|error| WriteError::Failed(format!("{what}: its answer: {error}")))?;
         let object = Arc::new(object);
         let has_ended = object.meta().deletion_timestamp.is_some() && object.finalizers().is_empty();
@@ -186,9 +186,9 @@ where
         Ok(object)
     }
 
-    /// Keeps the copy up to date for ever. After a failure it pauses, longer each time. An object that cannot be read stays as it was last, or is there
-    /// without being known.
-    pub async fn watch(&self, client: Client, clock: &SharedClock) {
+    /// Keeps the copy up to date for ever. After a failure, which is counted, it pauses, longer each time. An object that cannot be read stays as it was last, or
+    /// is there without being known.
+    pub async fn watch(&self, client: Client, clock: &SharedClock, failures: &WatchFailures) {
         let mut events = events(client, &ApiResource::erase::<K>(&()));
         let mut fresh: BTreeMap<String, Arc<K>> = BTreeMap::new();
         let mut unread: BTreeMap<String, String> = BTreeMap::new();
@@ -231,6 +231,7 @@ where
                     self.state().take(&name, &object.metadata);
                 }
                 Err(error) => {
+                    failures.count(&K::kind(&()));
                     clock.sleep(failing.failed(&error)).await;
                 }
             }
@@ -285,9 +286,13 @@ mod tests {
         let clock = clock();
         let mirror: Mirror<Node> = Mirror::default();
         // Failures at 0, 1, 3, 7, 15, 31, 61 and 91 seconds.
-        let watching = tokio::time::timeout(Duration::from_secs(100), mirror.watch(client, &clock));
+        let failures = WatchFailures::default();
+        let watching = mirror.watch(client, &clock, &failures);
+        let watching = tokio::time::timeout(Duration::from_secs(100), watching);
         assert!(watching.await.is_err(), "it never gives up");
         assert_eq!(asked.load(Ordering::Relaxed), 8);
+        let counted: Vec<(String, u32)> = failures.take().into_iter().collect();
+        assert_eq!(counted, [("Node".to_owned(), 8)]);
         assert!(
             mirror.all().is_none(),
             "what was never listed is not known to be gone"
@@ -371,9 +376,10 @@ mod tests {
             assert_eq!(look().await, [None, seen("third")]);
             assert_eq!(mirror.all().unwrap().len(), 1);
         };
+        let failures = WatchFailures::default();
         tokio::select! {
             biased;
-            () = mirror.watch(client, &clock) => unreachable!("a watch never ends"),
+            () = mirror.watch(client, &clock, &failures) => unreachable!("a watch never ends"),
             () = looks => {}
         }
     }
@@ -422,9 +428,10 @@ mod tests {
             assert_eq!(found("bad"), Err(Absent::Gone));
             assert_eq!(complete(), Ok(1));
         };
+        let failures = WatchFailures::default();
         tokio::select! {
             biased;
-            () = mirror.watch(client, &clock) => unreachable!("a watch never ends"),
+            () = mirror.watch(client, &clock, &failures) => unreachable!("a watch never ends"),
             () = looks => {}
         }
     }
@@ -469,9 +476,10 @@ mod tests {
             let id = provider_id(&mirror, "kept");
             assert_eq!(id.as_deref(), Some("written"));
         };
+        let failures = WatchFailures::default();
         tokio::select! {
             biased;
-            () = mirror.watch(client, &clock) => unreachable!("a watch never ends"),
+            () = mirror.watch(client, &clock, &failures) => unreachable!("a watch never ends"),
             () = looks => {}
         }
     }
@@ -507,9 +515,10 @@ mod tests {
                 "the watch has told of an older one"
             );
         };
+        let failures = WatchFailures::default();
         tokio::select! {
             biased;
-            () = mirror.watch(client, &clock) => unreachable!("a watch never ends"),
+            () = mirror.watch(client, &clock, &failures) => unreachable!("a watch never ends"),
             () = looks => {}
         }
     }

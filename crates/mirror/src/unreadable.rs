@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
+use spokeshave_ports::read_object;
 
 /// Objects of one kind that cannot be read, by name, with the reason.
 #[derive(Debug)]
@@ -33,13 +34,14 @@ impl Unreadable {
         let name = object.name_any();
         // Nobody reads them, and they are a third of an object.
         object.metadata.managed_fields = None;
-        match serde_json::to_value(object).and_then(serde_json::from_value) {
+        let read = serde_json::to_value(object).map_err(|error| error.to_string());
+        let read = read.and_then(|tree| read_object::<K>(tree).map_err(|error| error.to_string()));
+        match read {
             Ok(object) => {
                 self.forget(&name);
                 Ok(object)
             }
-            Err(error) => {
-                let reason = error.to_string();
+            Err(reason) => {
                 self.say(name, &reason, was_read);
                 Err(reason)
             }
@@ -93,7 +95,11 @@ mod tests {
         };
         let (is_read, first) = read(json!("perhaps"));
         assert!(
-            !is_read && first.as_ref().unwrap().contains("perhaps"),
+            !is_read
+                && first
+                    .as_ref()
+                    .unwrap()
+                    .contains("spec.unschedulable: invalid type: string \"perhaps\""),
             "{first:?}"
         );
         assert_eq!(read(json!("perhaps")), (false, first.clone()));

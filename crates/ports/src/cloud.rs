@@ -16,6 +16,7 @@ use crate::interruption::{Interruption, Interruptions};
 use crate::measurement::Measurement;
 use crate::node_class_kind::NodeClassKind;
 use crate::notice::Notices;
+use crate::watch_failures::WatchFailures;
 use crate::writes::SharedWrites;
 
 /// Length to which conditions and events cut a provider's error text, in characters (P §17).
@@ -116,6 +117,11 @@ pub trait CloudProvider: Send + Sync + fmt::Debug {
     /// Its own metrics, every family on every call even when it has no series yet.
     fn measurements(&self) -> Vec<Measurement> {
         Vec::new()
+    }
+
+    /// Failed lists and watches of its own, which count together with core's; `None` when it has none.
+    fn watch_failures(&self) -> Option<&WatchFailures> {
+        None
     }
 
     /// What users should read as Events; `None` when the cloud has nothing to say.

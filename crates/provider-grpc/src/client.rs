@@ -17,7 +17,7 @@ use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, PriceFeed, Resources};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RegistrationHook,
-    RepairPolicy, SharedClock, SharedWrites, Writes,
+    RepairPolicy, SharedClock, SharedWrites, WatchFailures, Writes,
 };
 use tonic::Code;
 
@@ -464,8 +464,6 @@ impl Inner {
         let Some(nodes) = &self.nodes else {
             return std::future::pending().await;
         };
-        let has_rules = |link: &Link| (!link.identity().interruption_conditions.is_empty()).then_some(());
-        self.link.until(has_rules).await;
         nodes.hear(&self.link, &self.clock, &self.told).await;
     }
 
@@ -587,6 +585,10 @@ impl CloudProvider for GrpcProvider {
 
     fn unsupported_volumes(&self) -> Unsupported {
         self.0.link.identity().unsupported.clone()
+    }
+
+    fn watch_failures(&self) -> Option<&WatchFailures> {
+        self.0.nodes.as_ref().map(KubeNodes::watch_failures)
     }
 
     /// The provider's, not a NodeClass's: a catalog that nobody sends any more makes no price older than it is.

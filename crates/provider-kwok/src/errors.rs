@@ -1,6 +1,8 @@
-//! Answers of the API server that are none, as errors of the cloud.
+//! Answers of the API server that are none, and instances that do not exist, as errors of the cloud.
 
 use spokeshave_ports::{CloudError, causes};
+
+use crate::keys;
 
 /// What was asked for, and what was said.
 pub(crate) fn request_error(what: &str, error: &kube::Error) -> CloudError {
@@ -8,6 +10,14 @@ pub(crate) fn request_error(what: &str, error: &kube::Error) -> CloudError {
         kube::Error::Api(status) => CloudError::Other(format!("{what}: {}", status.message)),
         other => CloudError::Other(format!("{what}: {}", causes(other))),
     }
+}
+
+/// The instance of this name does not exist.
+pub(crate) fn gone(name: &str) -> CloudError {
+    CloudError::NodeClaimNotFound(format!(
+        "instance {}{name} does not exist",
+        keys::PROVIDER_ID_PREFIX
+    ))
 }
 
 #[cfg(test)]

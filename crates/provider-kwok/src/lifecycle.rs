@@ -241,7 +241,7 @@ impl KwokProvider {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &record::record_kind());
         let mut events = std::pin::pin!(watcher::watcher(api, watcher::Config::default()));
         let mut world = World::default();
-        let mut watch_failures: u32 = 0;
+        let mut failures: u32 = 0;
         let mut watch_from = self.clock.now();
         loop {
             self.work_off(&mut world).await;
@@ -264,13 +264,14 @@ impl KwokProvider {
             };
             match event {
                 Some(Ok(event)) => {
-                    watch_failures = 0;
+                    failures = 0;
                     world.take(event, self.clock.now(), self.options.termination_delay);
                 }
                 Some(Err(error)) => {
-                    watch_failures += 1;
+                    failures += 1;
+                    self.watch_failures.count(KWOKInstance::KIND);
                     let wait = FIRST_RETRY
-                        .saturating_mul(1 << watch_failures.min(5))
+                        .saturating_mul(1 << failures.min(5))
                         .min(LONGEST_RETRY);
                     watch_from = self.clock.now().saturating_add(wait).unwrap_or(Timestamp::MAX);
                     tracing::warn!(error = %causes(&error), seconds = wait.as_secs(), "cannot watch KWOKInstances, will try again");

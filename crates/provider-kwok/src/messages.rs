@@ -28,6 +28,7 @@ impl KwokProvider {
                     }
                     Ok(_) => None,
                     Err(error) => {
+                        self.watch_failures.count(KWOKInstance::KIND);
                         tracing::debug!(%error, "watching messages of the kwok cloud");
                         self.clock.sleep(RETRY).await;
                         None

@@ -16,10 +16,10 @@ use spokeshave_api::{KWOKInstance, KWOKNodeClass, NodeClaim, NodePool};
 use spokeshave_model::{CapacityType, InstanceType, still_sold};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Entropy, Interruption, Interruptions, NodeClassKind,
-    RepairPolicy, SharedClock, is_conflict,
+    RepairPolicy, SharedClock, WatchFailures, is_conflict,
 };
 
-use crate::errors::request_error;
+use crate::errors::{gone, request_error};
 use crate::launch::{self, Choice, OfferingKey};
 use crate::{KwokOptions, keys, record};
 
@@ -36,6 +36,7 @@ pub struct KwokProvider {
     pub(crate) clock: SharedClock,
     pub(crate) entropy: Entropy,
     pub(crate) options: KwokOptions,
+    pub(crate) watch_failures: WatchFailures,
     node_classes: [NodeClassKind; 1],
     repair_policies: [RepairPolicy; 2],
     well_known: BTreeSet<String>,
@@ -104,6 +105,7 @@ impl KwokProvider {
             sells_reservations,
             memory: Mutex::default(),
             reservations: tokio::sync::Mutex::default(),
+            watch_failures: WatchFailures::default(),
             options,
         }
     }
@@ -519,13 +521,6 @@ fn own(claim: &NodeClaim, instance: &KWOKInstance) -> Result<NodeClaim, CloudErr
     Ok(answer)
 }
 
-fn gone(name: &str) -> CloudError {
-    CloudError::NodeClaimNotFound(format!(
-        "instance {}{name} does not exist",
-        keys::PROVIDER_ID_PREFIX
-    ))
-}
-
 impl CloudProvider for KwokProvider {
     fn name(&self) -> &str {
         "kwok"
@@ -586,6 +581,10 @@ impl CloudProvider for KwokProvider {
 
     fn repair_policies(&self) -> &[RepairPolicy] {
         &self.repair_policies
+    }
+
+    fn watch_failures(&self) -> Option<&WatchFailures> {
+        Some(&self.watch_failures)
     }
 
     fn interruptions(&self) -> Option<Interruptions<'_>> {

@@ -490,3 +490,24 @@ async fn the_same_seed_launches_the_same() {
     }
     assert_eq!(runs[0], runs[1]);
 }
+
+/// Whoever serves the metrics counts them together with those of all other watches.
+#[tokio::test(start_paused = true)]
+async fn watches_of_instances_that_fail_are_counted() {
+    let world = World::new().await;
+    let definitions: Api<
+        k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    > = Api::all(world.client.clone());
+    let name = format!("{}.{}", KWOKInstance::PLURAL, KWOKInstance::GROUP);
+    let deleted = definitions.delete(&name, &Default::default()).await;
+    deleted.expect("deleted definition");
+    let provider = world.running(KwokOptions::default());
+    world.pass(10).await;
+    let counted: Vec<String> = provider
+        .watch_failures()
+        .expect("it watches")
+        .take()
+        .into_keys()
+        .collect();
+    assert_eq!(counted, ["KWOKInstance"]);
+}

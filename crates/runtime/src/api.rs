@@ -14,8 +14,9 @@ use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostP
 use kube::core::{ObjectList, Status};
 use kube::{Client, Resource, Result};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use serde_json::json;
+use spokeshave_ports::read_object;
 
 use crate::raw::{Raw, RawKind};
 
@@ -79,7 +80,7 @@ impl<K: Resource<DynamicType = ()>> Api<K> {
 
 /// The response of the API server, as a value of its kind.
 fn decoded<K: DeserializeOwned>(raw: Raw) -> Result<K> {
-    K::deserialize(raw.into_tree()).map_err(kube::Error::SerdeError)
+    read_object(raw.into_tree()).map_err(|error| kube::Error::SerdeError(serde_json::Error::custom(error)))
 }
 
 // The requests are boxed here, so that only this crate contains their code.

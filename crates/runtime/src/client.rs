@@ -3,6 +3,7 @@
 //! Owns the middleware that both a client of a real cluster and one of an in-process server get, and the fence that stops
 //! writes of a replica that no longer leads. It never changes a request, except for its `User-Agent`.
 
+mod renewal;
 mod silence;
 
 use std::fmt;
@@ -18,7 +19,7 @@ use kube::client::{Body, ClientBuilder};
 use spokeshave_ports::SharedClock;
 use tower::{BoxError, Layer, Service};
 
-use self::silence::EndSilentWatches;
+use self::renewal::Renewing;
 use crate::backoff::TokenBucket;
 use crate::lease::{Epoch, Leadership};
 use crate::metrics::{Counter, Histogram, Metrics, exponential_buckets};
@@ -48,7 +49,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// A client of a real cluster. Where the connection falls silent, a request fails and a watch ends after a little more than a minute.
+/// A client of a real cluster. Where the connection falls silent, a request fails and a watch ends after a little more than a minute; requests that begin ten
+/// seconds after the first one that is not answered go over another connection, unless a program has the credentials.
 pub fn from_config(
     config: kube::Config,
     options: &ClientOptions,
@@ -58,8 +60,11 @@ pub fn from_config(
     let mut config = config;
     config.default_retry = false;
     silence::limit(&mut config);
-    Ok(ClientBuilder::try_from(config)?
-        .with_layer(&EndSilentWatches)
+    let requests = Renewing::new(config)?;
+    let namespace = requests.client().default_namespace().to_owned();
+    let valid_until = *requests.client().valid_until();
+    Ok(ClientBuilder::new(requests, namespace)
+        .with_valid_until(valid_until)
         .with_layer(&Middleware::new(options, clock))
         .build())
 }

@@ -15,7 +15,7 @@ use futures::stream::BoxStream;
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
-use spokeshave_ports::{Entropy, SharedClock, causes};
+use spokeshave_ports::{Entropy, SharedClock, causes, read_object};
 
 use crate::backoff::Backoff;
 use crate::raw::{self, Raw, RawKind};
@@ -283,7 +283,7 @@ impl<K: Object> Filler<K> {
     fn decoded(&mut self, tree: Value) -> Result<K, Unreadable> {
         let (key, version) = (raw::key(&tree), raw::version(&tree));
         let stand_in = self.store.stand_in().map(|make| (make, tree.clone()));
-        let error = match K::deserialize(tree) {
+        let error = match read_object::<K>(tree) {
             Ok(object) => {
                 self.unread.forget(&key);
                 return Ok(object);

@@ -5,6 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use spokeshave_model::pod::requests_of_template;
 use spokeshave_model::resources::ResourceName;
 
@@ -53,7 +54,8 @@ impl Facts {
                 span_ms: timeline.events.last().map_or(0, |event| event.at_ms),
                 ..Facts::default()
             },
-            requests: timeline.owners.iter().map(request).collect(),
+            requests: timeline.owners.iter().map(requests).collect(),
+            templates: vec![0; timeline.owners.len()],
             replicas: vec![0; timeline.owners.len()],
             ends: BinaryHeap::new(),
             alive: BTreeMap::new(),
@@ -84,12 +86,15 @@ impl Facts {
 
 struct Count {
     facts: Facts,
-    requests: Vec<Request>,
+    /// By owner and template.
+    requests: Vec<Vec<Request>>,
+    /// From which template the pods of each owner are made now.
+    templates: Vec<usize>,
     replicas: Vec<u64>,
     /// When pods end by themselves.
     ends: BinaryHeap<Reverse<(u64, u32, u64)>>,
-    /// Running single pods, and when they end; `None`: when they are deleted.
-    alive: BTreeMap<(u32, u64), Option<u64>>,
+    /// Running single pods: when they end (`None`: when they are deleted), and what they ask for.
+    alive: BTreeMap<(u32, u64), (Option<u64>, Request)>,
     now: Request,
     pods: u64,
 }
@@ -101,9 +106,11 @@ impl Count {
                 break;
             }
             self.ends.pop();
-            if self.alive.get(&(owner, pod)) == Some(&Some(end)) {
+            if let Some((Some(known), request)) = self.alive.get(&(owner, pod)).copied()
+                && known == end
+            {
                 self.alive.remove(&(owner, pod));
-                self.change(owner, 0, 1);
+                self.change(request, 0, 1);
             }
         }
     }
@@ -118,23 +125,29 @@ impl Count {
                 let (before, wanted) = (self.replicas[index], u64::from(*wanted));
                 self.replicas[index] = wanted;
                 self.born(at_ms, wanted.saturating_sub(before));
-                self.change(owner.0, wanted, before);
+                let request = self.request(index);
+                self.change(request, wanted, before);
             }
+            Change::Template(template) => self.replace(at_ms, index, *template as usize),
             Change::Begin { pod, runs_ms } => {
                 // A pod exists until it is ready, and then for its run time.
                 let ready = definition.ready.median_ms;
                 let end = runs_ms.map(|runs| at_ms.saturating_add(ready).saturating_add(runs));
-                if self.alive.insert((owner.0, *pod), end).is_none() {
+                if let Some((known, _)) = self.alive.get_mut(&(owner.0, *pod)) {
+                    *known = end;
+                } else {
+                    let request = self.request(index);
+                    self.alive.insert((owner.0, *pod), (end, request));
                     self.born(at_ms, 1);
-                    self.change(owner.0, 1, 0);
+                    self.change(request, 1, 0);
                 }
                 if let Some(end) = end {
                     self.ends.push(Reverse((end, owner.0, *pod)));
                 }
             }
             Change::End { pod } => {
-                if self.alive.remove(&(owner.0, *pod)).is_some() {
-                    self.change(owner.0, 0, 1);
+                if let Some((_, request)) = self.alive.remove(&(owner.0, *pod)) {
+                    self.change(request, 0, 1);
                 }
             }
         }
@@ -147,8 +160,24 @@ impl Count {
         }
     }
 
-    fn change(&mut self, owner: u32, more: u64, less: u64) {
-        let request = self.requests[owner as usize];
+    /// What a pod asks for that an owner makes now.
+    fn request(&self, owner: usize) -> Request {
+        self.requests[owner][self.templates[owner]]
+    }
+
+    /// All pods of a Deployment or StatefulSet are made anew; single ones stay what they are.
+    fn replace(&mut self, at_ms: u64, owner: usize, template: usize) {
+        if template >= self.requests[owner].len() || template == self.templates[owner] {
+            return;
+        }
+        let (before, pods) = (self.request(owner), self.replicas[owner]);
+        self.templates[owner] = template;
+        self.born(at_ms, pods);
+        self.change(before, 0, pods);
+        self.change(self.request(owner), pods, 0);
+    }
+
+    fn change(&mut self, request: Request, more: u64, less: u64) {
         let step = |sum: u64, each: u64| {
             let up = sum.saturating_add(each.saturating_mul(more));
             up.saturating_sub(each.saturating_mul(less))
@@ -170,8 +199,13 @@ impl Count {
     }
 }
 
-fn request(owner: &Owner) -> Request {
-    let Some(spec) = &owner.template.spec else {
+/// What a pod of an owner asks for, by template.
+fn requests(owner: &Owner) -> Vec<Request> {
+    owner.templates().map(|template| request(template)).collect()
+}
+
+fn request(template: &PodTemplateSpec) -> Request {
+    let Some(spec) = &template.spec else {
         return Request::default();
     };
     // As the scheduler counts: init containers by their peak, side-cars and overhead besides.
@@ -185,8 +219,8 @@ fn request(owner: &Owner) -> Request {
 }
 
 impl Timeline {
-    /// Adds another timeline's owners, budgets and events; call [`Timeline::sort`] afterwards. Of two budgets with one name, which are one in a cluster, the one
-    /// that is here counts.
+    /// Adds another timeline's owners, budgets, events and placements; call [`Timeline::sort`] afterwards. Of two budgets with one name, which are one in a cluster,
+    /// the one that is here counts.
     pub fn append(&mut self, other: Timeline) {
         let offset = u32::try_from(self.owners.len()).unwrap_or(u32::MAX);
         self.owners.extend(other.owners);
@@ -198,6 +232,11 @@ impl Timeline {
             event
         });
         self.events.extend(moved);
+        let moved = other.placements.into_iter().map(|mut placement| {
+            placement.owner = OwnerId(placement.owner.0.saturating_add(offset));
+            placement
+        });
+        self.placements.extend(moved);
     }
 
     /// Puts events into the order of time; those of one instant stay in the order in which they were added.

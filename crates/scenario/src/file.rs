@@ -57,6 +57,8 @@ pub struct ClusterSpec {
     pub manifests: Vec<String>,
     /// Dumps whose workloads run from the start to the end; of two objects with one name the later one counts.
     pub snapshot: Vec<String>,
+    /// Whether it begins without nodes although dumps have some.
+    pub begins_empty: bool,
     /// A file with instance types; none: the built-in ones.
     pub catalog: Option<String>,
     /// Whether the scheduler prefers full nodes (`MostAllocated`) to empty ones.
@@ -248,7 +250,7 @@ fn scenario(item: &Item<'_>) -> Option<Scenario> {
         .require("cluster", "{manifests: [pools.yaml]}")
         .and_then(|item| cluster(&item));
     let workloads = match spec.get("workloads") {
-        Some(item) => workloads(&item),
+        Some(item) => workloads(&item, duration),
         None => Some(Vec::new()),
     };
     if let (Some(cluster), Some(workloads)) = (&cluster, &workloads)
@@ -302,9 +304,18 @@ fn no_policy(text: &str, names: &[&str]) -> String {
 }
 
 fn cluster(item: &Item<'_>) -> Option<ClusterSpec> {
-    let fields = item.fields(&["manifests", "snapshot", "catalog", "scheduler"])?;
+    let fields = item.fields(&["manifests", "snapshot", "nodes", "catalog", "scheduler"])?;
     let manifests = files(&fields, "manifests");
     let snapshot = files(&fields, "snapshot");
+    let begins_empty = match fields.get("nodes") {
+        Some(item) => match item.choice(&[("snapshot", false), ("none", true)]) {
+            Some(false) if snapshot.as_ref().is_some_and(Vec::is_empty) => {
+                item.wrong("is snapshot, and there is none whose nodes could be taken over; name a dump in snapshot, or leave this field out")
+            }
+            choice => choice,
+        },
+        None => Some(false),
+    };
     let catalog = fields.read("catalog", |item| item.text().map(str::to_owned));
     let most_allocated = match fields.get("scheduler") {
         Some(item) => item
@@ -322,6 +333,7 @@ fn cluster(item: &Item<'_>) -> Option<ClusterSpec> {
     Some(ClusterSpec {
         manifests,
         snapshot,
+        begins_empty: begins_empty?,
         catalog: catalog.filter(|name| name != "builtin"),
         most_allocated: most_allocated?,
     })
@@ -336,7 +348,7 @@ fn files(fields: &Fields<'_>, name: &str) -> Option<Vec<String>> {
     read.into_iter().collect()
 }
 
-fn workloads(item: &Item<'_>) -> Option<Vec<Workload>> {
+fn workloads(item: &Item<'_>, duration: Option<u64>) -> Option<Vec<Workload>> {
     let read: Vec<(Item<'_>, Option<Workload>)> = item
         .items()?
         .into_iter()
@@ -356,11 +368,21 @@ fn workloads(item: &Item<'_>) -> Option<Vec<Workload>> {
                     workload.name
                 ));
             }
+            Some(workload) if duration.is_some_and(|duration| changes_after(&workload, duration)) => {
+                is_whole = false;
+                item.wrong::<()>("changes after the end of the scenario; expected each `at` to be before it");
+            }
             Some(workload) => found.push(workload),
             None => is_whole = false,
         }
     }
     is_whole.then_some(found)
+}
+
+/// Whether the pods of a workload would be of another size when the scenario is over.
+fn changes_after(workload: &Workload, duration: u64) -> bool {
+    let last = workload.shape.as_ref().and_then(|shape| shape.changes.last());
+    last.is_some_and(|change| change.at_ms >= duration)
 }
 
 fn cloud(item: &Item<'_>, duration: Option<u64>) -> Option<CloudSpec> {

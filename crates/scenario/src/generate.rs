@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use rand::Rng as _;
 use spokeshave_ports::Entropy;
 
@@ -161,19 +162,25 @@ impl Drawing<'_> {
     fn owner(&mut self, name: String, kind: OwnerKind, zonal: bool, shape: &Shape, turn: usize) -> OwnerId {
         let id = OwnerId(u32::try_from(self.timeline.owners.len()).unwrap_or(u32::MAX));
         let template = pods::template(&name, shape, turn);
-        self.timeline.owners.push(Owner {
+        let mut owner = Owner {
             namespace: self.workload.namespace.clone(),
             name,
             kind,
             template: Arc::new(template),
             ready: self.workload.ready.unwrap_or(READY),
             budget: shape.max_unavailable.clone().map(Budget::MaxUnavailable),
+            later: Vec::new(),
             claims: if zonal {
                 vec![pods::zonal_claim()]
             } else {
                 Vec::new()
             },
-        });
+        };
+        let changes = later_templates(&mut owner, shape, turn);
+        self.timeline.owners.push(owner);
+        for (at_ms, template) in changes {
+            self.event(at_ms, id, Change::Template(template));
+        }
         id
     }
 
@@ -262,6 +269,38 @@ impl Drawing<'_> {
             }
         }
     }
+}
+
+/// When pods of an owner are made from which of its templates, as far as these change; templates that are new are added to it. `turn` chooses among several
+/// sizes.
+fn later_templates(owner: &mut Owner, shape: &Shape, turn: usize) -> Vec<(u64, u32)> {
+    let mut now = shape.clone();
+    let (mut last, mut changes) = (0, Vec::new());
+    for change in &shape.changes {
+        if !change.cpu_milli.is_empty() {
+            now.cpu_milli.clone_from(&change.cpu_milli);
+        }
+        if !change.memory_bytes.is_empty() {
+            now.memory_bytes.clone_from(&change.memory_bytes);
+        }
+        let template = pods::template(&owner.name, &now, turn);
+        let number = number_of(owner, template);
+        if number != last {
+            changes.push((change.at_ms, number));
+            last = number;
+        }
+    }
+    changes
+}
+
+/// The number of a template among those of an owner.
+fn number_of(owner: &mut Owner, template: PodTemplateSpec) -> u32 {
+    let known = owner.templates().position(|known| **known == template);
+    let number = known.unwrap_or_else(|| {
+        owner.later.push(Arc::new(template));
+        owner.later.len()
+    });
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// Where in the week an instant is.

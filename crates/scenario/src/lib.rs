@@ -3,6 +3,7 @@
 //! Owns reading and drawing; it never runs a simulation and never decides anything about nodes.
 
 pub mod chance;
+mod changes;
 pub mod facts;
 mod fields;
 pub mod file;
@@ -14,8 +15,11 @@ pub mod source;
 pub mod timeline;
 pub mod workload;
 
+pub use changes::SizeChange;
 pub use facts::Facts;
 pub use fields::{Problem, duration_ms};
 pub use file::Scenario;
 pub use generate::generate;
-pub use timeline::{Budget, Change, DisruptionBudget, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};
+pub use timeline::{
+    Budget, Change, DisruptionBudget, Event, Owner, OwnerId, OwnerKind, Placement, Spread, Timeline,
+};

@@ -14,6 +14,8 @@ use crate::workload::{Arrivals, Kind, Replicas, Workload};
 pub const MOST_EVENTS: u64 = 20_000_000;
 /// Pods of all workloads at once: ten times what Kubernetes supports in one cluster.
 pub const MOST_PODS: u64 = 1_500_000;
+/// Pod templates beside the first one of each owner: each takes some kilobytes.
+pub const MOST_TEMPLATES: u64 = 500_000;
 
 /// Why a scenario cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub enum Excess {
     Events(u64),
     /// Pods at once.
     Pods(u64),
+    /// Pod templates that owners have later.
+    Templates(u64),
 }
 
 impl fmt::Display for TooMuch {
@@ -52,9 +56,13 @@ impl fmt::Display for TooMuch {
                 f,
                 "with {name} there would be about {pods} pods at once, and at most {MOST_PODS} fit; "
             ),
+            Excess::Templates(templates) => write!(
+                f,
+                "with {name} there would be about {templates} later pod templates, and at most {MOST_TEMPLATES} fit; lower its count, its copies, or its changes"
+            ),
         }?;
         match (self.excess, &self.largest) {
-            (Excess::Events(_), _) => Ok(()),
+            (Excess::Events(_) | Excess::Templates(_), _) => Ok(()),
             (Excess::Pods(_), None) => f.write_str("lower its count or its replicas"),
             (Excess::Pods(_), Some((owner, pods))) => write!(
                 f,
@@ -71,6 +79,8 @@ impl std::error::Error for TooMuch {}
 struct Size {
     events: f64,
     pods: f64,
+    /// Templates of owners beside the first ones.
+    templates: f64,
     largest: Option<(String, u64)>,
 }
 
@@ -78,6 +88,7 @@ impl Size {
     /// Of a generated workload, without the noise of its curve.
     fn of(workload: &Workload, scenario: &Scenario) -> Self {
         let days = Days::of(scenario);
+        let rollouts = workload.shape.as_ref().map_or(0, |shape| shape.changes.len()) as f64;
         match &workload.kind {
             Kind::Deployments { count, replicas } | Kind::StatefulSets { count, replicas, .. } => {
                 let count = f64::from(*count);
@@ -90,8 +101,9 @@ impl Size {
                     }
                 };
                 Self {
-                    events: count * changes,
+                    events: count * (changes + rollouts),
                     pods: count * each,
+                    templates: count * rollouts,
                     largest: None,
                 }
             }
@@ -117,6 +129,7 @@ impl Size {
                 Self {
                     events,
                     pods: (burst + events * share * peak).min(events),
+                    templates: rollouts,
                     largest: None,
                 }
             }
@@ -138,7 +151,7 @@ impl Size {
             *now = match event.change {
                 Change::Replicas(wanted) => u64::from(wanted),
                 Change::Begin { runs_ms: None, .. } => *now + 1,
-                Change::Begin { .. } => *now,
+                Change::Begin { .. } | Change::Template(_) => *now,
                 Change::End { .. } => now.saturating_sub(1),
             };
             *most = (*now).max(*most);
@@ -147,9 +160,11 @@ impl Size {
         }
         let owners = timeline.owners.iter().zip(&most);
         let largest = owners.max_by_key(|(_, most)| **most);
+        let later = timeline.owners.iter().map(|owner| owner.later.len());
         Self {
             events: timeline.events.len() as f64,
             pods: peak as f64,
+            templates: later.sum::<usize>() as f64,
             largest: largest.map(|(owner, most)| (format!("{}/{}", owner.namespace, owner.name), *most)),
         }
     }
@@ -205,14 +220,17 @@ pub fn check_size(scenario: &Scenario, imported: &BTreeMap<String, Timeline>) ->
         (workload.name.clone(), format!("spec.workloads[{index}]"), size)
     });
     let dump = recorded("").map(|size| (String::new(), "spec.cluster.snapshot".to_owned(), size));
-    let (mut events, mut pods) = (0.0, 0.0);
+    let (mut events, mut pods, mut templates) = (0.0, 0.0, 0.0);
     for (workload, field, size) in workloads.chain(dump) {
         events += size.events;
         pods += size.pods;
+        templates += size.templates;
         let excess = if pods > MOST_PODS as f64 {
             Excess::Pods(pods as u64)
         } else if events > MOST_EVENTS as f64 {
             Excess::Events(events as u64)
+        } else if templates > MOST_TEMPLATES as f64 {
+            Excess::Templates(templates as u64)
         } else {
             continue;
         };

@@ -68,6 +68,14 @@ pub struct Source {
     pub licence: Option<String>,
 }
 
+impl Source {
+    /// Whether its workloads are there once, and as large as they were.
+    #[must_use]
+    pub fn is_of_its_size(&self) -> bool {
+        self.copies <= 1 && self.scale_cpu == 1.0 && self.scale_memory == 1.0
+    }
+}
+
 /// Which columns of a CSV mean what.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Columns {

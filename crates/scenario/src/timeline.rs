@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -63,14 +64,28 @@ pub struct Owner {
     pub name: String,
     /// What it is.
     pub kind: OwnerKind,
-    /// What its pods are made from: labels, annotations, specification.
+    /// What its pods are made from at first: labels, annotations, specification.
     pub template: Arc<PodTemplateSpec>,
+    /// What they are made from later, each once, in the order in which they come; [`Change::Template`] says when.
+    pub later: Vec<Arc<PodTemplateSpec>>,
     /// From the start on a node until it is ready.
     pub ready: Spread,
     /// A PodDisruptionBudget of its own, over pods with its labels; those that select pods by labels of their choice are in [`Timeline::budgets`].
     pub budget: Option<Budget>,
     /// The volumes that each pod keeps under its ordinal (StatefulSet): created in the zone in which the pod first runs, and usable only there from then on.
     pub claims: Vec<PersistentVolumeClaim>,
+}
+
+impl Owner {
+    /// What its pods are made from at any time, by the number that [`Change::Template`] names.
+    pub fn templates(&self) -> impl Iterator<Item = &Arc<PodTemplateSpec>> {
+        std::iter::once(&self.template).chain(&self.later)
+    }
+
+    /// The same, to be changed.
+    pub fn templates_mut(&mut self) -> impl Iterator<Item = &mut Arc<PodTemplateSpec>> {
+        std::iter::once(&mut self.template).chain(&mut self.later)
+    }
 }
 
 /// Position of an owner in [`Timeline::owners`].
@@ -82,6 +97,9 @@ pub struct OwnerId(pub u32);
 pub enum Change {
     /// It wants so many pods from now on (Deployment, StatefulSet).
     Replicas(u32),
+    /// Its pods are made from this one of [`Owner::templates`] from now on, of which 0 is the first. Those of a Deployment or StatefulSet are replaced, as its
+    /// controller rolls them out; of any other owner only pods that begin later have it.
+    Template(u32),
     /// One more pod of its own number, which ends on its own after this run time, or never (Job, Bare, Other).
     Begin {
         /// Unique within the owner; draws of the pod's life go by it.
@@ -107,6 +125,21 @@ pub struct Event {
     pub change: Change,
 }
 
+/// A pod that has a node when everything begins, as in a cluster that was dumped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// Whose pod it is.
+    pub owner: OwnerId,
+    /// Its number within the owner: one of those that the owner wants from the first instant on.
+    pub pod: u64,
+    /// The name of its Node. Where no such Node is simulated, it begins without one.
+    pub node: String,
+    /// Since when it is there, by the clock of the dump; `None` where that says nothing of it.
+    pub since: Option<Timestamp>,
+    /// Since when it has been at what [`Change::Begin`] says the length of, by the clock of the dump; `None`: all of it is still to come.
+    pub works_since: Option<Timestamp>,
+}
+
 /// A whole history of workloads.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Timeline {
@@ -116,4 +149,6 @@ pub struct Timeline {
     pub budgets: BTreeMap<(String, String), DisruptionBudget>,
     /// In order of time; events of one instant in the order in which they apply.
     pub events: Vec<Event>,
+    /// Pods that have a node from the first instant on.
+    pub placements: Vec<Placement>,
 }

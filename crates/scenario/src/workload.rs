@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::Value;
 use spokeshave_api::Cron;
 
+use crate::changes::{SizeChange, changes, cpu_milli, memory_bytes};
 use crate::fields::{Fields, Item, closest};
 use crate::source::{Format, Source, source};
 use crate::timeline::Spread;
@@ -82,6 +83,8 @@ pub struct Shape {
     pub cpu_milli: Vec<i64>,
     /// Memory requests in bytes, in turn as well.
     pub memory_bytes: Vec<i64>,
+    /// When they request something else, in the order of time.
+    pub changes: Vec<SizeChange>,
     /// GPUs of each pod.
     pub gpus: i64,
     /// Spread evenly over zones, as a hard rule.
@@ -147,9 +150,10 @@ pub enum Arrivals {
     },
 }
 
-const SHAPE: [&str; 9] = [
+const SHAPE: [&str; 10] = [
     "cpu",
     "memory",
+    "changes",
     "gpu",
     "spread",
     "maxUnavailable",
@@ -411,20 +415,11 @@ pub(crate) fn spread(item: &Item<'_>) -> Option<Spread> {
 }
 
 fn shape(fields: &Fields<'_>) -> Option<Shape> {
-    let cpu = fields.require("cpu", "500m").and_then(|item| {
-        let items = item.one_or_more()?;
-        let read = items
-            .iter()
-            .map(|item| item.quantity("250m").map(|cpu| cpu.to_milli()));
-        read.collect::<Option<Vec<i64>>>()
-    });
-    let memory = fields.require("memory", "512Mi").and_then(|item| {
-        let items = item.one_or_more()?;
-        let read = items
-            .iter()
-            .map(|item| item.quantity("512Mi").map(|memory| memory.to_units()));
-        read.collect::<Option<Vec<i64>>>()
-    });
+    let cpu = fields.require("cpu", "500m").and_then(|item| cpu_milli(&item));
+    let memory = fields
+        .require("memory", "512Mi")
+        .and_then(|item| memory_bytes(&item));
+    let changes = changes(fields);
     let gpus = match fields.get("gpu") {
         Some(item) => item.count(0, 1_000).map(|count| i64::from(small(count))),
         None => Some(0),
@@ -465,6 +460,7 @@ fn shape(fields: &Fields<'_>) -> Option<Shape> {
     Some(Shape {
         cpu_milli: cpu?,
         memory_bytes: memory?,
+        changes: changes?,
         gpus: gpus?,
         spread_zones: zones,
         spread_hosts: hosts,

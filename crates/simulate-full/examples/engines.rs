@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use clap::Parser;
+use spokeshave_api::validation::LabelRules;
 use spokeshave_simulate::{Watch, live_watched};
 use spokeshave_simulate_full::agreement::{KeptLine, Told, common};
 use spokeshave_simulate_full::{Life, live};
@@ -44,14 +45,10 @@ fn fast(life: &Life) -> Told {
         lines: Some(&mut take),
         objects: None,
     };
-    let run = live_watched(
-        &life.world,
-        &life.timeline,
-        &life.policy,
-        life.seed,
-        &|| false,
-        watch,
-    );
+    let policy = life
+        .policy
+        .under(&life.world, &life.overlays, &LabelRules::default());
+    let run = live_watched(&life.world, &life.timeline, &policy, life.seed, &|| false, watch);
     Told { run, lines }
 }
 
@@ -110,7 +107,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();
-            if path.file_name().is_some_and(|name| name != "pools.yaml") {
+            let name = path.file_name().unwrap_or_default();
+            let has_pools = name.to_string_lossy().starts_with("pools");
+            if !has_pools {
                 files.push(path);
             }
         }
@@ -132,6 +131,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     world: scene.world.clone(),
                     timeline: timeline.clone(),
                     policy: policy.clone(),
+                    overlays: scene.overlays.clone(),
                     seed,
                 };
                 one(&name, &life, &args, &mut sums)?;

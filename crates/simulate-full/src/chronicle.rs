@@ -25,7 +25,7 @@ use spokeshave_simulate::least::Least;
 use spokeshave_simulate::log::{Line, LogDigest, command_text};
 use spokeshave_simulate::meter::Meter;
 use spokeshave_simulate::savings::Savings;
-use spokeshave_simulate::{Engine, Run, WorkDone, World};
+use spokeshave_simulate::{Engine, Run, StandingNode, WorkDone, World};
 use tokio::sync::Notify;
 
 use crate::names::Names;
@@ -75,6 +75,12 @@ struct State {
     down: u64,
     pods: BTreeMap<PodKey, PodTally>,
     machines: BTreeMap<String, Machine>,
+    /// The NodeClaim of each Node that does not have its name.
+    claims_of_nodes: BTreeMap<String, String>,
+    /// What is made now stands from the start.
+    is_standing: bool,
+    /// What is left of the time of pods that stand, by owner and number, in milliseconds.
+    left_ms: BTreeMap<(u32, u64), u64>,
     /// Machines that ended because disruption that could have waited removed them.
     disrupted: BTreeSet<String>,
     /// Pods that the operator evicts at this moment.
@@ -121,6 +127,9 @@ impl Chronicle {
             down: 0,
             pods: BTreeMap::new(),
             machines: BTreeMap::new(),
+            claims_of_nodes: BTreeMap::new(),
+            is_standing: false,
+            left_ms: BTreeMap::new(),
             disrupted: BTreeSet::new(),
             evicting: BTreeSet::new(),
             refused: BTreeSet::new(),
@@ -180,6 +189,42 @@ impl Chronicle {
     /// The number of a machine.
     pub(crate) fn machine(&self, name: &str) -> Option<u32> {
         self.lock().names.machine(name)
+    }
+
+    /// What is made from now on stands from the start, or not.
+    pub(crate) fn stands(&self, is_standing: bool) {
+        self.lock().is_standing = is_standing;
+    }
+
+    /// The Node of this name will be that of a NodeClaim.
+    pub(crate) fn node_is_of(&self, node: &str, claim: &str) {
+        let mut state = self.lock();
+        state.names.node_is_of(node, claim);
+        if node != claim {
+            state.claims_of_nodes.insert(node.to_owned(), claim.to_owned());
+        }
+    }
+
+    /// The instance of a NodeClaim stands from the start, and is so old.
+    pub(crate) fn instance_stands(&self, name: &str, standing: &StandingNode, age_ms: u64) {
+        let (mut state, now_ms) = self.now();
+        state.instance_stands(now_ms, name, standing, age_ms);
+    }
+
+    /// A Node of no NodePool stands from the start.
+    pub(crate) fn fixed(&self, node: &Node) {
+        let (mut state, now_ms) = self.now();
+        state.fixed(now_ms, node);
+    }
+
+    /// So much of the time of a pod that stands is left; one that comes in its place has all of it.
+    pub(crate) fn goes_on(&self, pod: (u32, u64), left_ms: u64) {
+        self.lock().left_ms.insert(pod, left_ms);
+    }
+
+    /// An owner makes its pods from another of its templates from now on.
+    pub(crate) fn renewed(&self, owner: u32, template: u32) {
+        self.lock().names.renew(owner, template);
     }
 
     /// An owner wants so many pods from now on.
@@ -341,6 +386,12 @@ impl Chronicle {
 }
 
 impl State {
+    /// The machine of a Node, by which it is known.
+    fn machine_of(&self, node: &str) -> String {
+        let claim = self.claims_of_nodes.get(node).map(String::as_str);
+        claim.unwrap_or(node).to_owned()
+    }
+
     fn note(&mut self, at_ms: u64, what: &str, of: &str, more: &str) {
         let line = Line {
             at_ms,

@@ -23,14 +23,14 @@ use spokeshave_ports::{
     SharedClock,
 };
 use spokeshave_runtime::Api;
-use spokeshave_simulate::World;
 use spokeshave_simulate::draws::Draws;
 use spokeshave_simulate::market::{Market, node_labels};
+use spokeshave_simulate::{StandingNode, World};
 
 use crate::chronicle::Chronicle;
 
 /// What marks a Node whose kubelet lives in this process.
-const FAKE_NODE: &str = "kwok.x-k8s.io/node";
+pub(crate) const FAKE_NODE: &str = "kwok.x-k8s.io/node";
 /// Where provider IDs begin.
 const SCHEME: &str = "simulated://";
 
@@ -38,6 +38,8 @@ const SCHEME: &str = "simulated://";
 #[derive(Clone, Debug)]
 struct Instance {
     claim: NodeClaim,
+    /// The name of its Node.
+    node: String,
     machine: u32,
     launched: Time,
     is_ending: bool,
@@ -103,7 +105,12 @@ impl Cloud {
         }))
     }
 
-    async fn launch(&self, claim: &NodeClaim) -> Result<NodeClaim, CloudError> {
+    /// Launches a NodeClaim, from these instance types where the operator has corrected them.
+    async fn launch(
+        &self,
+        claim: &NodeClaim,
+        corrected: Option<&[InstanceType]>,
+    ) -> Result<NodeClaim, CloudError> {
         let inner = &self.0;
         let name = claim.metadata.name.clone().unwrap_or_default();
         let id = format!("{SCHEME}{name}");
@@ -118,7 +125,14 @@ impl Cloud {
         let delay = inner.draws.launch_ms(machine, &inner.world.delays);
         inner.clock.sleep(milliseconds(delay)).await;
         let now_ms = inner.chronicle.now_ms();
-        let sale = lock(&inner.market).launch(claim, now_ms, |zone| inner.draws.zone(machine, zone));
+        let sale = {
+            let mut market = lock(&inner.market);
+            let draw = |zone: &str| inner.draws.zone(machine, zone);
+            match corrected {
+                Some(types) => market.launch_from(claim, types, now_ms, draw),
+                None => market.launch(claim, now_ms, draw),
+            }
+        };
         let Some((instance_type, offering)) = sale.choice else {
             inner.chronicle.refused(&name);
             return Err(CloudError::InsufficientCapacity(
@@ -129,6 +143,7 @@ impl Cloud {
         inner.chronicle.launched(&name, &instance_type, &offering);
         let instance = Instance {
             claim: answer.clone(),
+            node: name,
             machine,
             launched: Time(inner.clock.now()),
             is_ending: false,
@@ -141,6 +156,29 @@ impl Cloud {
             tokio::spawn(async move { cloud.take_back(&id).await });
         }
         Ok(answer)
+    }
+
+    /// An instance is there from the start.
+    pub(crate) fn stand(&self, standing: &StandingNode) {
+        let inner = &self.0;
+        let claim = &standing.claim;
+        let id = claim.provider_id().map(str::to_owned);
+        let Some((id, machine)) = id.zip(inner.chronicle.machine(claim.name())) else {
+            return;
+        };
+        let made = claim.metadata.creation_timestamp.clone();
+        let instance = Instance {
+            claim: NodeClaim::clone(claim),
+            node: standing.node.metadata.name.clone().unwrap_or_default(),
+            machine,
+            launched: made.unwrap_or_else(|| Time(inner.clock.now())),
+            is_ending: false,
+        };
+        lock(&inner.instances).insert(id.clone(), instance);
+        if standing.capacity_type == CapacityType::Spot {
+            let cloud = self.clone();
+            tokio::spawn(async move { cloud.take_back(&id).await });
+        }
     }
 
     fn instance(&self, id: &str) -> Option<Instance> {
@@ -229,7 +267,8 @@ impl Cloud {
             "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "the kubelet has fallen silent",
             "lastTransitionTime": now,
         }]}}));
-        drop(nodes.patch_status(&name, &PatchParams::default(), &patch).await);
+        let parameters = PatchParams::default();
+        drop(nodes.patch_status(&instance.node, &parameters, &patch).await);
     }
 }
 
@@ -282,7 +321,15 @@ impl CloudProvider for Cloud {
     }
 
     fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, NodeClaim> {
-        Box::pin(self.launch(claim))
+        Box::pin(self.launch(claim, None))
+    }
+
+    fn create_from<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        types: &'a [InstanceType],
+    ) -> CloudFuture<'a, NodeClaim> {
+        Box::pin(self.launch(claim, Some(types)))
     }
 
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {

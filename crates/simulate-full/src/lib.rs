@@ -8,6 +8,7 @@ mod chronicle;
 mod clock;
 mod cloud;
 mod names;
+mod standing;
 mod user;
 mod way;
 
@@ -17,9 +18,10 @@ use std::time::Duration;
 
 use futures::channel::mpsc::unbounded;
 use kube::Client;
+use spokeshave_api::NodeOverlay;
 use spokeshave_api::validation::LabelRules;
 use spokeshave_apiserver::{ApiServer, Config};
-use spokeshave_controllers::{Operator, Options};
+use spokeshave_controllers::{FeatureGates, Operator, Options};
 use spokeshave_ports::{Entropy, SharedClock};
 use spokeshave_runtime::client::{ClientOptions, from_service};
 use spokeshave_runtime::{Shutdown, TaskGroup};
@@ -31,6 +33,7 @@ use spokeshave_simulate::{Line, Model, Policy, Run, Scoring, World};
 use chronicle::{Chronicle, Lines};
 use clock::VirtualClock;
 use cloud::Cloud;
+use standing::{Past, placed};
 use user::User;
 use way::OperatorWay;
 
@@ -69,6 +72,8 @@ pub struct Life {
     pub timeline: Arc<Timeline>,
     /// The configuration under test.
     pub policy: Policy,
+    /// NodeOverlays that the operator itself applies to the instance types of world and policy; none where these are corrected already.
+    pub overlays: Vec<Arc<NodeOverlay>>,
     /// The seed.
     pub seed: u64,
 }
@@ -109,6 +114,8 @@ fn unlimited() -> ClientOptions {
 
 async fn lived(life: &Life, is_interrupted: &dyn Fn() -> bool, lines: Option<Lines>) -> Result<Run, String> {
     let (world, timeline, policy) = (&life.world, &life.timeline, &life.policy);
+    let rules = LabelRules::default();
+    let corrected = policy.under(world, &life.overlays, &rules);
     let panics = spokeshave_runtime::panics_here();
     let time = VirtualClock::new(world.start);
     let clock: SharedClock = time.clone();
@@ -117,19 +124,23 @@ async fn lived(life: &Life, is_interrupted: &dyn Fn() -> bool, lines: Option<Lin
     let chronicle = Arc::new(Chronicle::new(
         clock.clone(),
         (world.clone(), timeline.clone()),
-        Least::of(world, timeline, policy),
+        Least::of(world, timeline, &corrected),
         life.seed,
         lines,
         completes,
     ));
-    let server = server(&clock, &entropy, &chronicle);
+    let past = Past::default();
+    let server = server(&clock, &entropy, &chronicle, &past);
     let user = Arc::new(User {
         client: client_of(&server, &clock),
         clock: clock.clone(),
         chronicle: chronicle.clone(),
         timeline: timeline.clone(),
+        placed: placed(world, timeline),
     });
     user.furnish(world, policy).await?;
+    user.make_overlays(&life.overlays).await?;
+    user.make_standing(world, policy, &past).await?;
     let shutdown = Shutdown::new();
     let mut tasks = TaskGroup::new();
     tasks.spawn("time", time.run());
@@ -229,13 +240,14 @@ async fn pass(
     }
 }
 
-fn server(clock: &SharedClock, entropy: &Entropy, chronicle: &Arc<Chronicle>) -> Arc<ApiServer> {
-    let (time, observer, names) = (clock.clone(), chronicle.clone(), chronicle.clone());
+fn server(clock: &SharedClock, entropy: &Entropy, chronicle: &Arc<Chronicle>, past: &Past) -> Arc<ApiServer> {
+    let (time, past) = (clock.clone(), past.clone());
+    let (observer, names) = (chronicle.clone(), chronicle.clone());
     ApiServer::new(Config {
         observer: Some(Arc::new(move |commit| observer.committed(commit))),
         identities: Some(Arc::new(move |plural, object| names.identify(plural, object))),
         ..Config::new(
-            Arc::new(move || time.now()),
+            Arc::new(move || past.or(time.now())),
             entropy.child("apiserver").number("seed"),
         )
     })
@@ -262,7 +274,7 @@ fn start_operator(
     shutdown: &Shutdown,
 ) {
     let market = Market::new(&life.world, &life.policy);
-    let options = options(&life.policy, market.well_known());
+    let options = options(life, market.well_known());
     let cloud = Cloud::new(
         life.world.clone(),
         market,
@@ -271,6 +283,9 @@ fn start_operator(
         client_of(server, clock),
         clock.clone(),
     );
+    for standing in &life.world.standing.nodes {
+        cloud.stand(standing);
+    }
     let way = OperatorWay {
         inner: server.service(),
         chronicle: chronicle.clone(),
@@ -286,8 +301,9 @@ fn start_operator(
     tasks.spawn("operator", async move { drop(operator.run(stop).await) });
 }
 
-/// The operator's settings, as a policy has them.
-fn options(policy: &Policy, well_known: &BTreeSet<String>) -> Options {
+/// The operator's settings, as a policy has them; what it needs beyond them is on.
+fn options(life: &Life, well_known: &BTreeSet<String>) -> Options {
+    let policy = &life.policy;
     let disrupt = &policy.settings.disrupt;
     Options {
         batch_idle_duration: Duration::from_millis(policy.batch_idle_ms),
@@ -298,6 +314,11 @@ fn options(policy: &Policy, well_known: &BTreeSet<String>) -> Options {
         label_rules: LabelRules {
             well_known: well_known.iter().cloned().collect(),
             ..LabelRules::default()
+        },
+        feature_gates: FeatureGates {
+            static_capacity: policy.node_pools.iter().any(|pool| pool.is_static()),
+            node_overlay: !life.overlays.is_empty(),
+            ..FeatureGates::default()
         },
         ..Options::default()
     }

@@ -21,12 +21,12 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use spokeshave_api::{DisruptionPolicy, KWOKNodeClass, NodePool};
+use spokeshave_api::{DisruptionPolicy, KWOKNodeClass, NodeOverlay, NodePool};
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::Api;
-use spokeshave_scenario::{Change, Owner, OwnerKind, Timeline};
+use spokeshave_scenario::{Change, Owner, OwnerKind, Placement, Timeline};
 use spokeshave_simulate::budgets::budgets;
-use spokeshave_simulate::owners::pod_labels;
+use spokeshave_simulate::owners::{pod_labels, template_labels};
 use spokeshave_simulate::{Policy, World};
 
 use crate::chronicle::{Chronicle, Completed};
@@ -40,16 +40,18 @@ pub(crate) struct User {
     pub(crate) clock: SharedClock,
     pub(crate) chronicle: Arc<Chronicle>,
     pub(crate) timeline: Arc<Timeline>,
+    /// Pods that stand, by the position of their owner and their number there: nobody has to make them.
+    pub(crate) placed: BTreeMap<(u32, u64), Placement>,
 }
 
 /// A request failed that cannot fail in a cluster that is in order.
 pub(crate) type Broken = String;
 
-fn broken(what: &str, error: &dyn std::fmt::Display) -> Broken {
+pub(crate) fn broken(what: &str, error: &dyn std::fmt::Display) -> Broken {
     format!("the simulated API server refuses {what}: {error}")
 }
 
-fn refused(what: &str, error: &kube::Error) -> Broken {
+pub(crate) fn refused(what: &str, error: &kube::Error) -> Broken {
     match error {
         kube::Error::Api(status) => broken(what, &status.message),
         other => broken(what, other),
@@ -57,7 +59,7 @@ fn refused(what: &str, error: &kube::Error) -> Broken {
 }
 
 impl User {
-    async fn create<K>(&self, api: Api<K>, value: Value) -> Result<(), Broken>
+    pub(crate) async fn create<K>(&self, api: Api<K>, value: Value) -> Result<(), Broken>
     where
         K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
     {
@@ -67,14 +69,14 @@ impl User {
         made.map(drop).map_err(|error| refused(&what, &error))
     }
 
-    fn all<K>(&self) -> Api<K>
+    pub(crate) fn all<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
     {
         Api::all(self.client.clone())
     }
 
-    fn within<K>(&self, namespace: &str) -> Api<K>
+    pub(crate) fn within<K>(&self, namespace: &str) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
@@ -181,7 +183,8 @@ impl User {
     /// What pods of owners and daemons look like.
     fn specs_of_pods<'s>(&'s self, world: &'s World) -> impl Iterator<Item = &'s PodSpec> {
         let of_owners = self.timeline.owners.iter();
-        let of_owners = of_owners.filter_map(|owner| owner.template.spec.as_ref());
+        let of_owners = of_owners.flat_map(|owner| owner.templates());
+        let of_owners = of_owners.filter_map(|template| template.spec.as_ref());
         let of_daemons = world.daemon_sets.iter();
         of_owners.chain(of_daemons.filter_map(|set| set.spec.template.spec.as_ref()))
     }
@@ -216,13 +219,26 @@ impl User {
         Ok(())
     }
 
+    /// NodeOverlays, without what another operator has said of them.
+    pub(crate) async fn make_overlays(&self, overlays: &[Arc<NodeOverlay>]) -> Result<(), Broken> {
+        for overlay in overlays {
+            let mut value = serde_json::to_value(&**overlay).unwrap_or_default();
+            value["metadata"] = plain_metadata(&value["metadata"]);
+            if let Some(object) = value.as_object_mut() {
+                object.remove("status");
+            }
+            self.create(self.all::<NodeOverlay>(), value).await?;
+        }
+        Ok(())
+    }
+
     async fn make_owner(&self, owner: &Owner) -> Result<(), Broken> {
         let name = &owner.name;
         let selector = json!({"matchLabels": pod_labels(owner)});
         match owner.kind {
             OwnerKind::Deployment => {
                 let value = json!({"metadata": {"name": name, "namespace": owner.namespace}, "spec": {
-                    "replicas": 0, "selector": selector, "template": template(owner),
+                    "replicas": 0, "selector": selector, "template": template(owner, 0),
                 }});
                 self.create(self.within::<Deployment>(&owner.namespace), value)
                     .await
@@ -234,7 +250,7 @@ impl User {
                     .map(|claim| json!({"metadata": {"name": claim.metadata.name}, "spec": claim.spec}))
                     .collect();
                 let value = json!({"metadata": {"name": name, "namespace": owner.namespace}, "spec": {
-                    "replicas": 0, "selector": selector, "template": template(owner), "serviceName": name,
+                    "replicas": 0, "selector": selector, "template": template(owner, 0), "serviceName": name,
                     "podManagementPolicy": "Parallel", "volumeClaimTemplates": claims,
                 }});
                 self.create(self.within::<StatefulSet>(&owner.namespace), value)
@@ -246,6 +262,8 @@ impl User {
 
     /// Follows the timeline to its end.
     pub(crate) async fn follow(&self, start: jiff::Timestamp) -> Result<(), Broken> {
+        // From which template owners make their pods, if not from their first.
+        let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
         for event in &self.timeline.events {
             let span = jiff::SignedDuration::from_millis(i64::try_from(event.at_ms).unwrap_or(i64::MAX));
             let due = start.saturating_add(span).unwrap_or(jiff::Timestamp::MAX);
@@ -258,14 +276,24 @@ impl User {
             };
             match event.change {
                 Change::Replicas(replicas) => self.scale(index, owner, replicas).await?,
-                Change::Begin { pod, runs_ms } => self.begin(index, owner, pod, runs_ms).await?,
+                // A number that no template has is passed over, as in the fast engine.
+                Change::Template(number) if owner.templates().nth(number as usize).is_some() => {
+                    let before = newest.insert(index, number).unwrap_or(0);
+                    self.renew(index, owner, (before, number)).await?;
+                }
+                Change::Template(_) => {}
+                Change::Begin { pod, .. } if event.at_ms == 0 && self.placed.contains_key(&(index, pod)) => {}
+                Change::Begin { pod, runs_ms } => {
+                    let template = newest.get(&index).copied().unwrap_or(0);
+                    self.begin(index, owner, template, (pod, runs_ms)).await?;
+                }
                 Change::End { pod } => self.end(owner, pod).await,
             }
         }
         Ok(())
     }
 
-    async fn scale(&self, index: u32, owner: &Owner, replicas: u32) -> Result<(), Broken> {
+    pub(crate) async fn scale(&self, index: u32, owner: &Owner, replicas: u32) -> Result<(), Broken> {
         self.chronicle.scaled(index, replicas);
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
         let parameters = PatchParams::default();
@@ -285,13 +313,43 @@ impl User {
         answer.map_err(|error| refused("a change of replicas", &error))
     }
 
-    async fn begin(&self, index: u32, owner: &Owner, pod: u64, runs_ms: Option<u64>) -> Result<(), Broken> {
+    /// An owner makes its pods from another template: its controller replaces those that there are, if it has one.
+    async fn renew(&self, index: u32, owner: &Owner, (before, now): (u32, u32)) -> Result<(), Broken> {
+        if before == now {
+            return Ok(());
+        }
+        self.chronicle.renewed(index, now);
+        let changed = merge_patch(&template(owner, before), &template(owner, now));
+        let patch = Patch::Merge(json!({"spec": {"template": changed}}));
+        let parameters = PatchParams::default();
+        let answer = match owner.kind {
+            OwnerKind::Deployment => {
+                let deployments = self.within::<Deployment>(&owner.namespace);
+                let answer = deployments.patch(&owner.name, &parameters, &patch).await;
+                answer.map(drop)
+            }
+            OwnerKind::StatefulSet => {
+                let sets = self.within::<StatefulSet>(&owner.namespace);
+                sets.patch(&owner.name, &parameters, &patch).await.map(drop)
+            }
+            OwnerKind::Job | OwnerKind::Bare | OwnerKind::Other => Ok(()),
+        };
+        answer.map_err(|error| refused("another pod template", &error))
+    }
+
+    pub(crate) async fn begin(
+        &self,
+        index: u32,
+        owner: &Owner,
+        number: u32,
+        (pod, runs_ms): (u64, Option<u64>),
+    ) -> Result<(), Broken> {
         let (name, namespace) = (single_name(owner, pod), &owner.namespace);
         self.chronicle.expect(namespace, &name, (index, pod), runs_ms);
-        let mut template = template(owner);
+        let mut template = template(owner, number);
         if owner.kind == OwnerKind::Bare {
             let value = json!({
-                "metadata": {"name": name, "namespace": namespace, "labels": pod_labels(owner),
+                "metadata": {"name": name, "namespace": namespace, "labels": template["metadata"]["labels"],
                              "annotations": template["metadata"]["annotations"]},
                 "spec": template["spec"],
             });
@@ -362,16 +420,18 @@ fn priority_classes<'s>(
 }
 
 /// The name of the Job, ReplicaSet or bare pod that is a pod of an owner.
-fn single_name(owner: &Owner, pod: u64) -> String {
+pub(crate) fn single_name(owner: &Owner, pod: u64) -> String {
     spokeshave_simulate::owners::pod_name(owner.kind, &owner.name, pod)
 }
 
-/// The pods of an owner, as they are written into it. Probes and hooks would take time of their own; how long pods take is drawn. There is one scheduler, and
-/// priorities follow from classes.
-fn template(owner: &Owner) -> Value {
-    let mut template = serde_json::to_value(&*owner.template).unwrap_or_default();
+/// The pods of an owner that are made from the template of this number, as they are written into it. Probes and hooks would take time of their own; how long
+/// pods take is drawn. There is one scheduler, and priorities follow from classes.
+pub(crate) fn template(owner: &Owner, number: u32) -> Value {
+    let own = owner.templates().nth(number as usize).unwrap_or(&owner.template);
+    let labels = template_labels(own, &pod_labels(owner));
+    let mut template = serde_json::to_value(&**own).unwrap_or_default();
     let annotations = template["metadata"]["annotations"].take();
-    template["metadata"] = json!({"labels": pod_labels(owner), "annotations": annotations});
+    template["metadata"] = json!({"labels": labels, "annotations": annotations});
     for list in ["containers", "initContainers"] {
         for container in template["spec"][list].as_array_mut().into_iter().flatten() {
             if let Some(container) = container.as_object_mut() {
@@ -389,6 +449,22 @@ fn template(owner: &Owner) -> Value {
     }
     leave_to_other_objects(&mut template["spec"]);
     without_nulls(template)
+}
+
+/// The merge patch (RFC 7386) that makes one value of another: what is gone is null in it.
+fn merge_patch(before: &Value, after: &Value) -> Value {
+    let (Value::Object(before), Value::Object(after)) = (before, after) else {
+        return after.clone();
+    };
+    let gone = before.keys().filter(|field| !after.contains_key(*field));
+    let mut patch: Map<String, Value> = gone.map(|field| (field.clone(), Value::Null)).collect();
+    for (field, value) in after {
+        let before = before.get(field).unwrap_or(&Value::Null);
+        if before != value {
+            patch.insert(field.clone(), merge_patch(before, value));
+        }
+    }
+    Value::Object(patch)
 }
 
 /// An API server accepts no priority of a pod but the one of its class, no overhead but that of its RuntimeClass, which is made for it here, and no service
@@ -444,7 +520,7 @@ fn plain_metadata(metadata: &Value) -> Value {
     json!(kept)
 }
 
-fn without_nulls(value: Value) -> Value {
+pub(crate) fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
             let kept = fields.into_iter().filter(|(_, field)| !field.is_null());
@@ -482,6 +558,17 @@ mod tests {
             );
             specs.reverse();
         }
+    }
+
+    #[test]
+    fn a_patch_of_a_template_takes_away_what_is_gone() {
+        let before = json!({"spec": {"nodeSelector": {"disk": "ssd", "zone": "a"}, "priorityClassName": "high", "containers": [{"name": "a"}]}});
+        let after = json!({"spec": {"nodeSelector": {"disk": "hdd"}, "containers": [{"name": "b"}], "tolerations": [{"operator": "Exists"}]}});
+        let patch = json!({"spec": {
+            "nodeSelector": {"disk": "hdd", "zone": null}, "priorityClassName": null, "containers": [{"name": "b"}], "tolerations": [{"operator": "Exists"}],
+        }});
+        assert_eq!(merge_patch(&before, &after), patch);
+        assert_eq!(merge_patch(&after, &after), json!({}));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The two engines on the same small scenarios: the fast one gives the commands, the cost and the evictions of the operator itself.
 
+mod fixed;
 mod read;
 
 use std::collections::BTreeMap;
@@ -8,8 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::PodSpec;
+use spokeshave_api::validation::LabelRules;
+use spokeshave_scenario::import::inventory::Inventory;
+use spokeshave_scenario::import::objects::Object;
 use spokeshave_scenario::{Budget, Change, DisruptionBudget, Event, OwnerId, OwnerKind, Timeline};
-use spokeshave_simulate::{Line, Model, Watch, live_watched};
+use spokeshave_simulate::dumped::Dumped;
+use spokeshave_simulate::{Line, Model, Objects, ObjectsAt, Standing, Watch, live_watched};
 use spokeshave_simulate_full::agreement::{KeptLine, Told, common};
 use spokeshave_simulate_full::{Life, Refused, live};
 
@@ -27,6 +32,7 @@ fn life(name: &str, seed: u64, hours: u64) -> Life {
         world: Arc::new(world),
         timeline: Arc::new(timeline),
         policy: scene.policies.remove(0),
+        overlays: scene.overlays,
         seed,
     }
 }
@@ -39,7 +45,8 @@ fn fast(life: &Life) -> Told {
         objects: None,
     };
     let (world, timeline) = (&life.world, &life.timeline);
-    let run = live_watched(world, timeline, &life.policy, life.seed, &|| false, watch);
+    let policy = life.policy.under(world, &life.overlays, &LabelRules::default());
+    let run = live_watched(world, timeline, &policy, life.seed, &|| false, watch);
     Told { run, lines }
 }
 
@@ -54,8 +61,12 @@ fn full(life: &Life) -> Told {
 
 /// What both engines must say alike to the millisecond.
 fn agree(name: &str, seed: u64, hours: u64) -> Told {
-    let life = life(name, seed, hours);
-    let (fast, full) = (fast(&life), full(&life));
+    agree_on(&life(name, seed, hours), name)
+}
+
+fn agree_on(life: &Life, name: &str) -> Told {
+    let seed = life.seed;
+    let (fast, full) = (fast(life), full(life));
     let (of_fast, of_full) = (fast.commands(), full.commands());
     let same = common(&of_fast, &of_full);
     assert_eq!(of_fast, of_full, "{name}, seed {seed}: {same} commands agree");
@@ -120,6 +131,33 @@ fn pods_of_expired_nodes_get_one_node_in_both() {
     let told = agree("8-ordinals", 1, 7);
     assert!(told.evictions() > 0);
     assert_eq!(told.commands(), [""; 0], "nothing is launched in vain");
+}
+
+/// Three nodes that are there whatever pods wait expire together, and come again one after the other, as their limit has it.
+#[test]
+fn d_140_d_356_static_node_pools_have_their_number_in_both() {
+    let told = agree("9-static", 1, 7);
+    assert!(told.evictions() > 0);
+    let made = |pool: &str| {
+        let claims = told.lines.iter().filter(|line| line.what == "nodeclaim");
+        claims.filter(|line| line.of.starts_with(pool)).count()
+    };
+    assert_eq!(made("edge-"), 9, "at the start, and after three and six hours");
+    assert!(made("default-") > 0, "what has no place on three nodes");
+}
+
+/// The operator judges and applies NodeOverlays itself, and the fast engine is given what comes of them: both buy what is the cheapest by them, at their prices.
+#[test]
+fn p_187_node_overlays_choose_and_cost_alike() {
+    let told = agree("10-overlays", 1, 4);
+    let launched = told.lines.iter().filter(|line| line.what == "launched");
+    let families: Vec<&str> = launched.map(|line| &line.more[..2]).collect();
+    assert!(!families.is_empty());
+    assert!(families.iter().all(|family| *family == "m-"), "{families:?}");
+    let mut plain = life("10-overlays", 1, 4);
+    plain.overlays.clear();
+    let without = fast(&plain);
+    assert!(without.cost() > told.cost(), "they make everything cheaper");
 }
 
 /// Pods that tolerate every taint are not evicted: they go with the instances that consolidation ends, and are counted as moved by it.
@@ -230,6 +268,95 @@ fn pods_of_other_controllers_move_alike_under_a_share_of_them() {
     assert!(fast.0 > 0, "by consolidation");
 }
 
+/// The pods of a life with `replicas` are made from a template with twice the CPU after an hour, and from the first one again after two.
+fn renewed(kind: OwnerKind, replicas: u32) -> Life {
+    let mut life = life("1-constant", 1, 3);
+    let mut timeline = (*life.timeline).clone();
+    let owner = &mut timeline.owners[0];
+    owner.kind = kind;
+    let mut later = (*owner.template).clone();
+    let spec = later.spec.get_or_insert_default();
+    let resources = spec.containers[0].resources.get_or_insert_default();
+    let requests = serde_json::json!({"cpu": "1", "memory": "1Gi"});
+    resources.requests = serde_json::from_value(requests).unwrap();
+    // What is gone from the template is gone from the pods as well, and so is what is gone again.
+    spec.node_selector = Some(BTreeMap::from([(
+        "kubernetes.io/os".to_owned(),
+        "linux".to_owned(),
+    )]));
+    owner.later = vec![Arc::new(later)];
+    let events = [
+        (0, Change::Replicas(replicas)),
+        (HOUR_MS, Change::Template(1)),
+        (2 * HOUR_MS, Change::Template(0)),
+    ];
+    let events = events.map(|(at_ms, change)| Event {
+        at_ms,
+        owner: OwnerId(0),
+        change,
+    });
+    timeline.events = events.into();
+    life.timeline = Arc::new(timeline);
+    life
+}
+
+/// Pods that a roll-out replaces are evicted by nobody. The controllers of the full engine and the arithmetic of the fast one share no code.
+#[test]
+fn rollouts_replace_pods_alike() {
+    for (kind, replicas) in [(OwnerKind::Deployment, 30), (OwnerKind::StatefulSet, 5)] {
+        let life = renewed(kind, replicas);
+        let told = agree_on(&life, &format!("{kind:?}"));
+        let born = told.lines.iter().filter(|line| line.what == "born").count() as u64;
+        // At first, after an hour, and after two. A pod of a StatefulSet that is evicted meanwhile comes back as one of the new version.
+        let least = 3 * u64::from(replicas);
+        match kind {
+            OwnerKind::Deployment => assert_eq!(born, least + told.evictions()),
+            _ => assert!((least..=least + told.evictions()).contains(&born), "{born}"),
+        }
+    }
+}
+
+/// The same of a scenario file, on a curve, with Jobs beside it.
+#[test]
+fn changes_of_size_are_lived_alike() {
+    let told = agree("11-rollouts", 1, 4);
+    let born = |name: &str| {
+        let births = told.lines.iter().filter(|line| line.what == "born");
+        births.filter(|line| line.of.starts_with(name)).count()
+    };
+    assert!(
+        born("default/web-0-") >= 3 * 6,
+        "at first, after an hour, and after three"
+    );
+    assert!(born("default/db-") >= 2 * 2 * 3, "at first, and after two");
+    assert!(told.run.measured.launches > 1);
+}
+
+/// A Job and a pod of another controller have the template of the time at which they begin.
+#[test]
+fn pods_that_begin_later_are_of_another_size_in_both() {
+    for kind in [OwnerKind::Job, OwnerKind::Other] {
+        let mut life = renewed(kind, 0);
+        let mut timeline = (*life.timeline).clone();
+        let begin = |pod| Change::Begin { pod, runs_ms: None };
+        let events = [
+            (0, begin(0)),
+            (HOUR_MS, Change::Template(1)),
+            (HOUR_MS + 1, begin(1)),
+        ];
+        let events = events.map(|(at_ms, change)| Event {
+            at_ms,
+            owner: OwnerId(0),
+            change,
+        });
+        timeline.events = events.into();
+        life.timeline = Arc::new(timeline);
+        let told = agree_on(&life, &format!("{kind:?}"));
+        let lower = fast(&life).run.measured.bound_micros;
+        assert_eq!(told.run.measured.bound_micros, lower, "{kind:?}");
+    }
+}
+
 #[test]
 fn pods_with_a_priority_class_and_a_scheduler_of_their_own_run() {
     let told = agree("7-priority", 1, 1);
@@ -320,6 +447,117 @@ fn a_life_in_the_full_engine_is_interrupted_in_the_middle_of_an_hour() {
 fn a_life_in_the_full_engine_can_be_repeated() {
     let life = life("2-rising", 5, 1);
     assert_eq!(full(&life).run.digest, full(&life).run.digest);
+}
+
+/// A life of so many hours that begins where another one stood: with its nodes and pods, of which those with these places in three are gone.
+fn gone_on_with(name: &str, seed: u64, at_ms: u64, hours: u64, gone: &[usize]) -> Life {
+    let mut life = life(name, seed, at_ms / HOUR_MS + 1);
+    let mut found = None;
+    let mut take = |all: &Objects| found = Some(all.clone());
+    let watch = Watch {
+        lines: None,
+        objects: Some(ObjectsAt {
+            at_ms,
+            take: &mut take,
+        }),
+    };
+    live_watched(&life.world, &life.timeline, &life.policy, seed, &|| false, watch);
+    let objects = found.unwrap();
+    let mut world = (*life.world).clone();
+    world.duration_ms = hours * HOUR_MS;
+    let dumped = Dumped {
+        nodes: &objects.nodes,
+        node_claims: &objects.node_claims,
+        node_pools: &objects.node_pools,
+        taken_at: objects.now,
+    };
+    let (standing, _) = Standing::of(&dumped, &world, std::slice::from_ref(&life.policy));
+    world.standing = standing;
+    let mut inventory = Inventory::default();
+    let list = objects.to_list().unwrap();
+    let pods = list["items"].as_array().unwrap().iter();
+    let pods = pods.filter(|item| item["kind"] == "Pod").enumerate();
+    for (_, pod) in pods.filter(|(place, _)| !gone.contains(&(place % 3))) {
+        inventory.add(Object::read(&pod.to_string(), None).unwrap());
+    }
+    life.timeline = Arc::new(inventory.constant(world.start, world.duration_ms).unwrap());
+    life.world = Arc::new(world);
+    // It goes on with its seed, which draws names that stand already.
+    life
+}
+
+/// Nodes that are not full, as in a cluster that has shrunk: both engines begin with them and their pods, and make the same of them. When the operator's first look
+/// is, in the first seconds, is not the same to the millisecond: costs are by less than a thousandth.
+#[test]
+fn a_dump_is_gone_on_with_alike() {
+    for (name, seed) in [("4-budgets", 3), ("2-rising", 1)] {
+        let life = gone_on_with(name, seed, 4 * HOUR_MS, 6, &[0]);
+        assert!(
+            life.world.standing.nodes.len() > 1 && life.timeline.placements.len() > 5,
+            "{name}"
+        );
+        let (fast, full) = (fast(&life), full(&life));
+        let count = |told: &Told, what: &str| told.lines.iter().filter(|line| line.what == what).count();
+        for what in ["standing", "placed"] {
+            assert_eq!(count(&fast, what), count(&full, what), "{name}: {what}");
+        }
+        assert_eq!(
+            count(&fast, "standing"),
+            life.world.standing.nodes.len(),
+            "{name}"
+        );
+        assert_eq!(fast.commands(), full.commands(), "{name}");
+        assert!(
+            !fast.commands().is_empty(),
+            "{name}: nothing is made of half empty nodes"
+        );
+        assert_eq!(fast.evictions(), full.evictions(), "{name}");
+        assert_eq!(fast.run.measured.launches, full.run.measured.launches, "{name}");
+        let apart = fast.cost().abs_diff(full.cost());
+        assert!(
+            apart * 1_000 <= fast.cost(),
+            "{name}: {} and {}",
+            fast.cost(),
+            full.cost()
+        );
+    }
+}
+
+/// A node that expires six hours after it was made does so five hours after a dump of its first hour.
+#[test]
+fn nodes_of_a_dump_expire_at_their_age_in_both() {
+    let life = gone_on_with("5-expiry", 1, HOUR_MS, 10, &[]);
+    let (fast, full) = (fast(&life), full(&life));
+    assert!(!life.world.standing.nodes.is_empty());
+    let first = fast.lines.iter().find(|line| line.what == "expired");
+    let first_ms = first.map_or(0, |line| line.at_ms);
+    let five_ms = 5 * HOUR_MS;
+    assert!(
+        (five_ms - 120_000..five_ms + 120_000).contains(&first_ms),
+        "{first_ms}"
+    );
+    assert!(fast.evictions() > 0);
+    // In ten hours nodes that were new would expire once: those that come in the place of the old ones do so after eleven.
+    assert_eq!(fast.evictions(), full.evictions());
+    let ended = |told: &Told| {
+        let mut lines = told.lines.iter();
+        lines
+            .find(|line| line.what == "ended")
+            .map_or(0, |line| line.at_ms)
+    };
+    assert!(
+        ended(&full).abs_diff(ended(&fast)) < 60_000,
+        "{} and {}",
+        ended(&fast),
+        ended(&full)
+    );
+    let apart = fast.cost().abs_diff(full.cost());
+    assert!(
+        apart * 1_000 <= fast.cost(),
+        "{} and {}",
+        fast.cost(),
+        full.cost()
+    );
 }
 
 #[test]

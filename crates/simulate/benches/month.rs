@@ -31,6 +31,7 @@ fn owner(kind: OwnerKind, name: String, cpu: &str, memory: &str) -> Owner {
             p99_ms: 40_000,
         },
         budget: (kind == OwnerKind::Deployment).then(|| Budget::MaxUnavailable("10%".to_owned())),
+        later: Vec::new(),
         claims: Vec::new(),
         name,
     }

@@ -54,6 +54,18 @@ impl Demand {
         self.change(load, i64::saturating_sub);
     }
 
+    /// What is left of it where nodes that are not bought can take so much.
+    #[must_use]
+    pub fn beyond(&self, free: &Demand) -> Demand {
+        let mut left = self.clone();
+        for (sums, free) in left.0.iter_mut().zip(&free.0) {
+            for (sum, free) in sums.iter_mut().zip(free) {
+                *sum = sum.saturating_sub(*free).max(0);
+            }
+        }
+        left
+    }
+
     fn change(&mut self, load: &Load, change: fn(i64, i64) -> i64) {
         for (sum, part) in self.0.iter_mut().zip(&load.0) {
             for (sum, amount) in sum.iter_mut().zip(part) {
@@ -149,6 +161,14 @@ impl Bound {
                 })
                 .collect(),
         )
+    }
+
+    /// What a node that is not bought can take of each part at most.
+    pub fn room(&self, allocatable: &Resources) -> Load {
+        let amount = |name: &ResourceName| allocatable.get(name.as_str()).max(0);
+        let parts = self.parts.iter();
+        let room = parts.map(|part| std::array::from_fn(|index| amount(&part.resources[index])));
+        Load(room.collect())
     }
 
     /// The demand of no pods.

@@ -26,6 +26,8 @@ pub(crate) struct Instance {
     pub(crate) capacity_type: CapacityType,
     /// When the launch call succeeded, in milliseconds.
     pub(crate) launched_ms: u64,
+    /// How long it had been there before the start, in milliseconds.
+    pub(crate) age_ms: u64,
     /// The cloud was asked to end it.
     pub(crate) is_ending: bool,
     /// When it ended, in milliseconds.
@@ -83,6 +85,9 @@ pub(crate) struct InFlight {
     pub(crate) with_room: BTreeSet<u32>,
 }
 
+/// The number of the first machine of no NodePool; there are never as many NodeClaims.
+const FIRST_FIXED: u32 = 1 << 31;
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
@@ -91,6 +96,8 @@ pub(crate) struct Cluster {
     made: u32,
     by_claim: BTreeMap<String, u32>,
     by_node: BTreeMap<String, u32>,
+    /// How many machines are of no NodePool.
+    fixed: u32,
     /// Commands by position; finished ones are dropped when the ledger is cut.
     pub(crate) commands: BTreeMap<u32, Arc<Disruption>>,
     commands_made: u32,
@@ -122,6 +129,15 @@ impl Cluster {
             ..Machine::default()
         };
         self.machines.insert(id, machine);
+        id
+    }
+
+    /// Adds the machine of a Node of no NodePool, which is yet to be set. It has no NodeClaim and no instance, and NodeClaims have the numbers that they would have
+    /// without it, by which their luck is drawn.
+    pub(crate) fn add_fixed(&mut self) -> u32 {
+        let id = FIRST_FIXED.saturating_add(self.fixed);
+        self.fixed += 1;
+        self.machines.insert(id, Machine::default());
         id
     }
 

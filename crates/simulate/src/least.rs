@@ -1,6 +1,6 @@
 //! The lower bound during a run: which offerings the NodePools allow, and the requests of bound pods.
 //!
-//! Owns the sum of the demand. The bound itself is [`crate::bound`]'s.
+//! Owns the sum of the demand, and what of it nodes can take that are there anyway. The bound itself is [`crate::bound`]'s.
 
 use spokeshave_api::NodePool;
 use spokeshave_model::constraints::{Constraints, NamespaceLabels, lower};
@@ -18,14 +18,16 @@ use crate::world::{Policy, World};
 pub struct Least {
     bound: Bound,
     demand: Demand,
-    /// By owner.
-    loads: Vec<Load>,
+    /// What Nodes of no NodePool can take, which nothing has to be bought for; `None` where there are none.
+    free: Option<Demand>,
+    /// By owner and template.
+    loads: Vec<Vec<Load>>,
 }
 
 impl Least {
     /// The bound of a run.
     pub fn of(world: &World, timeline: &Timeline, policy: &Policy) -> Self {
-        let owners: Vec<OwnerState> = (0..)
+        let mut owners: Vec<OwnerState> = (0..)
             .zip(&timeline.owners)
             .map(|(index, owner)| OwnerState::new(owner, index))
             .collect();
@@ -34,19 +36,27 @@ impl Least {
             .iter()
             .map(|daemon_set| DaemonState::new(daemon_set))
             .collect();
-        let samples = samples(&owners, &daemons, world.start);
+        let samples = samples(&mut owners, &daemons, world.start);
         let pools = policy.node_pools.iter().map(|pool| {
             let name = pool.metadata.name.as_deref().unwrap_or_default();
             (&**pool, &policy.types_of(world, name)[..])
         });
-        let (of_owners, of_daemons) = samples.split_at(owners.len());
-        Least::new(pools, of_owners, of_daemons)
+        let of_daemons = &samples[owners.len()..owners.len() + daemons.len()];
+        let mut least = Least::new(pools, &owners, &samples, of_daemons);
+        for node in &world.standing.fixed {
+            let status = node.status.as_ref();
+            let allocatable = status.and_then(|status| status.allocatable.as_ref());
+            let room = least.bound.room(&Resources::from_quantities_lossy(allocatable));
+            least.free.get_or_insert_with(|| least.bound.nothing()).add(&room);
+        }
+        least
     }
 
-    /// `pods` and `daemons` are samples of the pods of each owner and DaemonSet.
+    /// `samples` are pods of each template of each owner, and `daemons` of each DaemonSet.
     fn new<'a>(
         pools: impl Iterator<Item = (&'a NodePool, &'a [InstanceType])>,
-        pods: &[Pod],
+        owners: &[OwnerState],
+        samples: &[Pod],
         daemons: &[Pod],
     ) -> Self {
         let pools: Vec<(&NodePool, &[InstanceType])> = pools.collect();
@@ -62,23 +72,35 @@ impl Least {
             let constraints = lower(sample, &NamespaceLabels::new());
             bound.load(&pod::requests(sample), never_spot(&constraints))
         };
+        let loads = |owner: &OwnerState| -> Vec<Load> {
+            let templates = owner.templates.iter();
+            templates.map(|template| load(&samples[template.shape])).collect()
+        };
         Least {
             demand: bound.nothing(),
-            loads: pods.iter().map(load).collect(),
+            free: None,
+            loads: owners.iter().map(loads).collect(),
             bound,
         }
     }
 
-    /// A pod of an owner is bound. Returns the bound, in micro-dollars per hour.
-    pub fn add(&mut self, owner: u32) -> u64 {
-        self.demand.add(&self.loads[owner as usize]);
-        self.bound.at(&self.demand)
+    /// A pod of an owner that was made from this of its templates is bound. Returns the bound, in micro-dollars per hour.
+    pub fn add(&mut self, owner: u32, template: u32) -> u64 {
+        self.demand.add(&self.loads[owner as usize][template as usize]);
+        self.price()
     }
 
-    /// A pod of an owner has left its node. Returns the bound, in micro-dollars per hour.
-    pub fn remove(&mut self, owner: u32) -> u64 {
-        self.demand.remove(&self.loads[owner as usize]);
-        self.bound.at(&self.demand)
+    /// The same pod has left its node. Returns the bound, in micro-dollars per hour.
+    pub fn remove(&mut self, owner: u32, template: u32) -> u64 {
+        self.demand.remove(&self.loads[owner as usize][template as usize]);
+        self.price()
+    }
+
+    fn price(&self) -> u64 {
+        match &self.free {
+            Some(free) => self.bound.at(&self.demand.beyond(free)),
+            None => self.bound.at(&self.demand),
+        }
     }
 }
 

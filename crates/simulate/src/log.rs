@@ -14,8 +14,8 @@ use crate::run::{Curve, Measured};
 pub struct Line<'a> {
     /// Milliseconds since the scenario's start.
     pub at_ms: u64,
-    /// What: `nodeclaim`, `launched`, `refused`, `joined`, `ready`, `ended`, `gone`, `expired`, `interrupted`; `command`, `phase`, `rejected`, `rolled back`;
-    /// `born`, `bound`, `started`, `evicted`, `stopping`, `left`, `killed`.
+    /// What: `standing`, `fixed`, `nodeclaim`, `launched`, `refused`, `joined`, `ready`, `ended`, `gone`, `expired`, `interrupted`; `command`, `phase`, `rejected`, `rolled back`;
+    /// `born`, `placed`, `bound`, `started`, `evicted`, `stopping`, `left`, `killed`.
     pub what: &'a str,
     /// To which object, by name; pods by namespace and name.
     pub of: &'a str,

@@ -118,10 +118,22 @@ impl Market {
     /// The answer to a launch: the cheapest offering that the NodeClaim allows and that there is; what was refused on the way is believed to be short from
     /// now on. `draw` orders the zones.
     pub fn launch(&mut self, claim: &NodeClaim, now_ms: u64, draw: impl Fn(&str) -> u64) -> Sale {
+        let types = claim.node_pool().and_then(|pool| self.base.get(pool)).cloned();
+        self.launch_from(claim, types.as_deref().unwrap_or_default(), now_ms, draw)
+    }
+
+    /// The same among these types, as somebody else has corrected them: what is cheapest goes by their prices, and the instance has their capacities.
+    pub fn launch_from(
+        &mut self,
+        claim: &NodeClaim,
+        types: &[InstanceType],
+        now_ms: u64,
+        draw: impl Fn(&str) -> u64,
+    ) -> Sale {
         let short = self.short_types(now_ms);
         let mut refused: BTreeSet<String> = BTreeSet::new();
         let mut choice = None;
-        for (instance_type, offering) in self.candidates(claim, draw) {
+        for (instance_type, offering) in self.candidates(claim, types, draw) {
             if short.contains(&instance_type.name) {
                 refused.insert(instance_type.name.clone());
             } else {
@@ -158,11 +170,13 @@ impl Market {
     }
 
     /// The offerings that a claim allows, cheapest first; of equal prices the first type, and of its zones one by the claim's name.
-    fn candidates(&self, claim: &NodeClaim, draw: impl Fn(&str) -> u64) -> Vec<(&InstanceType, &Offering)> {
+    fn candidates<'t>(
+        &self,
+        claim: &NodeClaim,
+        types: &'t [InstanceType],
+        draw: impl Fn(&str) -> u64,
+    ) -> Vec<(&'t InstanceType, &'t Offering)> {
         let Ok(requirements) = Requirements::from_api(&claim.spec.requirements) else {
-            return Vec::new();
-        };
-        let Some(types) = claim.node_pool().and_then(|pool| self.base.get(pool)) else {
             return Vec::new();
         };
         let requests = Resources::from_quantities_lossy(Some(&claim.spec.resources.requests));

@@ -226,6 +226,11 @@ impl Meter {
     pub fn instance_begins(&mut self, price: Price, capacity_type: CapacityType) {
         self.work.launches += 1;
         self.count(|counted| &mut counted.launches);
+        self.instance_stands(price, capacity_type);
+    }
+
+    /// An instance is there from the start, and is paid for from now on.
+    pub fn instance_stands(&mut self, price: Price, capacity_type: CapacityType) {
         self.level.price[slot(capacity_type)] += nanos(price);
         self.level.nodes += 1;
         self.note_peaks();
@@ -265,6 +270,12 @@ impl Meter {
         self.level.pending += 1;
         self.owners.insert(owner);
         self.note_peaks();
+    }
+
+    /// A workload pod that has just come into being is on a node from the start: it has not waited, and is in no list of waits.
+    pub fn pod_stands(&mut self) {
+        self.level.pending = self.level.pending.saturating_sub(1);
+        self.level.bound_pods += 1;
     }
 
     /// Whether a wait of this length, which ends now, began when it counted: percentiles are over these alone. Of a cluster that stays as it is, all others

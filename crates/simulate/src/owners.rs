@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use spokeshave_model::labels;
 use spokeshave_scenario::{Owner, OwnerKind};
 
 use crate::pods::{PodId, with_defaults};
+use crate::rollouts::Set;
 
 /// The label that identifies the pods of an owner, if its template has none.
 const OWNER_LABEL: &str = "simulate.spokeshave.dev/owner";
@@ -20,10 +21,12 @@ const OWNER_LABEL: &str = "simulate.spokeshave.dev/owner";
 pub(crate) struct OwnerState {
     pub(crate) kind: OwnerKind,
     pub(crate) name: String,
-    /// Metadata that all its pods share.
-    pub(crate) metadata: ObjectMeta,
-    pub(crate) spec: Arc<PodSpec>,
-    pub(crate) reference: Option<OwnerReference>,
+    /// What its pods are made from, by the number that the timeline gives them.
+    pub(crate) templates: Vec<Template>,
+    /// The number of that from which they are made now.
+    pub(crate) newest: u32,
+    /// The ReplicaSets of a Deployment that have pods or are to have some: the newest is the last one, and the only one where nothing is rolled out.
+    pub(crate) sets: Vec<Set>,
     /// How many pods it wants (Deployment, StatefulSet).
     pub(crate) replicas: u32,
     /// The number of the next pod (Deployment).
@@ -40,10 +43,21 @@ pub(crate) struct OwnerState {
     pub(crate) has_volumes: bool,
     /// The zone of the volumes of each ordinal, once it has run.
     pub(crate) zones: BTreeMap<u64, String>,
-    /// The specification of pods whose volumes are in a zone, by zone.
-    pinned: BTreeMap<String, Arc<PodSpec>>,
+    /// The specification of pods whose volumes are in a zone, by template and zone.
+    pinned: BTreeMap<(u32, String), Arc<PodSpec>>,
     /// Jobs that have lost pods and are not over, by their number.
     losers: BTreeMap<u64, Loser>,
+}
+
+/// What pods are made from.
+#[derive(Debug)]
+pub(crate) struct Template {
+    /// Metadata that all of them share.
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: Arc<PodSpec>,
+    pub(crate) reference: Option<OwnerReference>,
+    /// How the scheduler sees them: their position among the samples.
+    pub(crate) shape: usize,
 }
 
 /// A Job that has lost a pod.
@@ -51,6 +65,8 @@ pub(crate) struct OwnerState {
 pub(crate) struct Loser {
     /// How often it has.
     times: u32,
+    /// What its pods are made from.
+    pub(crate) template: u32,
     /// How long its pods run once they are ready.
     pub(crate) runs_ms: Option<u64>,
     /// When a pod of it was last evicted voluntarily.
@@ -64,19 +80,21 @@ const LONGEST_JOB_PAUSE_MS: u64 = 600_000;
 
 impl OwnerState {
     pub(crate) fn new(owner: &Owner, index: usize) -> Self {
-        let template = owner.template.metadata.clone().unwrap_or_default();
-        let labels = pod_labels(owner);
+        let templates = (0..).zip(owner.templates());
+        let common = pod_labels(owner);
         OwnerState {
             kind: owner.kind,
             name: owner.name.clone(),
-            metadata: ObjectMeta {
-                namespace: Some(owner.namespace.clone()),
-                labels: Some(labels),
-                annotations: template.annotations,
-                ..ObjectMeta::default()
-            },
-            spec: Arc::new(with_defaults(owner.template.spec.clone().unwrap_or_default())),
-            reference: reference(owner, index),
+            templates: templates
+                .map(|(number, template)| Template {
+                    metadata: metadata(owner, template, &common),
+                    spec: Arc::new(with_defaults(template.spec.clone().unwrap_or_default())),
+                    reference: reference(owner, index, number),
+                    shape: 0,
+                })
+                .collect(),
+            newest: 0,
+            sets: vec![Set::default()],
             replicas: 0,
             next_number: 0,
             active: BTreeMap::new(),
@@ -96,9 +114,9 @@ impl OwnerState {
     }
 
     /// The specification of a pod whose volumes are in this zone: they can be used only there.
-    pub(crate) fn pinned_spec(&mut self, zone: &str) -> Arc<PodSpec> {
-        let spec = &self.spec;
-        let pinned = self.pinned.entry(zone.to_owned()).or_insert_with(|| {
+    pub(crate) fn pinned_spec(&mut self, template: u32, zone: &str) -> Arc<PodSpec> {
+        let spec = &self.templates[template as usize].spec;
+        let pinned = self.pinned.entry((template, zone.to_owned())).or_insert_with(|| {
             let mut spec = PodSpec::clone(spec);
             let selector = spec.node_selector.get_or_insert_default();
             selector.insert(labels::ZONE.to_owned(), zone.to_owned());
@@ -108,10 +126,17 @@ impl OwnerState {
     }
 
     /// A Job has lost its pod: how long its controller waits with the next one.
-    pub(crate) fn job_lost(&mut self, number: u64, runs_ms: Option<u64>, moved_ms: Option<u64>) -> u64 {
+    pub(crate) fn job_lost(
+        &mut self,
+        number: u64,
+        template: u32,
+        runs_ms: Option<u64>,
+        moved_ms: Option<u64>,
+    ) -> u64 {
         let before = self.losers.get(&number).map_or(0, |loser| loser.times);
         let loser = Loser {
             times: before.saturating_add(1),
+            template,
             runs_ms,
             moved_ms,
         };
@@ -142,19 +167,55 @@ pub fn pod_name(kind: OwnerKind, owner: &str, number: u64) -> String {
     }
 }
 
-/// The labels of an owner's pods: by them they are found.
+/// The labels of an owner's pods: by them they are found. Where its templates change, those that pods of all of them have.
 pub fn pod_labels(owner: &Owner) -> BTreeMap<String, String> {
-    let template = owner.template.metadata.as_ref();
-    let mut labels = template
-        .and_then(|template| template.labels.clone())
-        .unwrap_or_default();
+    let mut labels = labels_in(&owner.template);
+    for later in &owner.later {
+        let later = labels_in(later);
+        labels.retain(|key, value| later.get(key) == Some(&*value));
+    }
     if labels.is_empty() {
         labels.insert(OWNER_LABEL.to_owned(), owner.name.clone());
     }
     labels
 }
 
-fn reference(owner: &Owner, index: usize) -> Option<OwnerReference> {
+/// The labels of the pods of an owner that are made from one of its templates. `common`: those that all of its pods have.
+pub fn template_labels(
+    template: &PodTemplateSpec,
+    common: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut labels = common.clone();
+    labels.extend(labels_in(template));
+    labels
+}
+
+fn labels_in(template: &PodTemplateSpec) -> BTreeMap<String, String> {
+    let metadata = template.metadata.as_ref();
+    metadata
+        .and_then(|metadata| metadata.labels.clone())
+        .unwrap_or_default()
+}
+
+fn metadata(owner: &Owner, template: &PodTemplateSpec, common: &BTreeMap<String, String>) -> ObjectMeta {
+    let metadata = template.metadata.as_ref();
+    ObjectMeta {
+        namespace: Some(owner.namespace.clone()),
+        labels: Some(template_labels(template, common)),
+        annotations: metadata.and_then(|metadata| metadata.annotations.clone()),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The UID of what controls the pods of an owner. Each template of a Deployment has a ReplicaSet of its own.
+pub fn controller_uid(kind: OwnerKind, index: usize, template: u32) -> String {
+    match (kind, template) {
+        (OwnerKind::Deployment, 1..) => format!("owner-{index}.{template}"),
+        _ => format!("owner-{index}"),
+    }
+}
+
+fn reference(owner: &Owner, index: usize, template: u32) -> Option<OwnerReference> {
     let (api_version, kind) = match owner.kind {
         // A Rollout's pods have one, too, and the full engine gives one to each pod of another controller.
         OwnerKind::Deployment | OwnerKind::Other => ("apps/v1", "ReplicaSet"),
@@ -166,7 +227,7 @@ fn reference(owner: &Owner, index: usize) -> Option<OwnerReference> {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
         name: owner.name.clone(),
-        uid: format!("owner-{index}"),
+        uid: controller_uid(owner.kind, index, template),
         controller: Some(true),
         block_owner_deletion: None,
     })
@@ -189,15 +250,16 @@ mod tests {
                 p99_ms: 0,
             },
             budget: None,
+            later: Vec::new(),
             claims: Vec::new(),
         };
         let mut state = OwnerState::new(&owner, 0);
-        let pauses: Vec<u64> = (0..9).map(|_| state.job_lost(7, None, None) / 1_000).collect();
+        let pauses: Vec<u64> = (0..9).map(|_| state.job_lost(7, 0, None, None) / 1_000).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 600, 600, 600]);
-        assert_eq!(state.job_lost(8, None, None), 10_000, "another Job");
+        assert_eq!(state.job_lost(8, 0, None, None), 10_000, "another Job");
         state.job_ends(7);
         assert!(state.loser(7).is_none());
-        assert_eq!(state.job_lost(7, None, None), 10_000);
+        assert_eq!(state.job_lost(7, 0, None, None), 10_000);
     }
 
     #[test]

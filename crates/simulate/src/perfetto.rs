@@ -66,14 +66,14 @@ impl Trace {
         self.show_curves(line.at_ms, false);
         self.last_ms = line.at_ms;
         match line.what {
-            "launched" => self.launched(line),
+            "launched" | "standing" => self.launched(line),
             "ended" => self.node_ends(line.of, line.at_ms),
             "command" => self.command(line),
             "phase" if matches!(line.more, "Succeeded" | "RolledBack") => {
                 self.command_ends(line.of, line.at_ms, line.more);
             }
             "born" => _ = self.waiting.insert(line.of.to_owned()),
-            "bound" | "left" => _ = self.waiting.remove(line.of),
+            "bound" | "placed" | "left" => _ = self.waiting.remove(line.of),
             _ => return,
         }
         self.changed_ms.get_or_insert(line.at_ms);

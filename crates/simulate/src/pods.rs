@@ -49,6 +49,8 @@ pub(crate) struct SimulatedPod {
     pub(crate) parent: Parent,
     /// Its number within its owner.
     pub(crate) number: u64,
+    /// From which template of its owner it was made.
+    pub(crate) template: u32,
     /// How the scheduler sees it.
     pub(crate) shape: usize,
     pub(crate) stage: Stage,
@@ -256,6 +258,7 @@ mod tests {
             object: Arc::new(Pod::default()),
             parent: Parent::Owner(0),
             number,
+            template: 0,
             shape: 0,
             stage: Stage::Waiting,
             machine: None,

@@ -53,6 +53,8 @@ pub(crate) enum Wake {
     Retrigger,
     /// The nodes of a NodePool are counted, by its position.
     Count(usize),
+    /// A NodePool with a fixed number of nodes is reconciled, by its position.
+    StaticPool(usize),
     /// The disruption loop takes a turn, by its number.
     Turn(u64),
     /// A command in progress is advanced.

@@ -3,20 +3,20 @@
 //! Owns what the scheduler knows of nodes and the counts that spreading needs. Pods of one owner have the same shape, so nothing is parsed twice. It shares no
 //! code with `schedule`. It models no preemption, volumes, host ports or preferred pod affinity.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use rustc_hash::FxHashMap;
 use spokeshave_model::constraints::{Constraints, NamespaceLabels, lower};
-use spokeshave_model::selector::Selector;
 use spokeshave_model::vector::{CPU, MEMORY, ResourceTable, ResourceVector};
 use spokeshave_model::{Pod, Requirement, Requirements, Resources, labels, pod, state_node, taint};
 
 use crate::hosts::{Host, Hosts, Suits};
 use crate::refusals::{Refusals, Why};
 use crate::world::Scoring;
+use rules::{Rule, Rules};
 
+mod rules;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +28,7 @@ const SPREAD_WEIGHT: i64 = 2;
 struct Shape {
     constraints: Constraints,
     requests: ResourceVector,
-    /// Rules that the pods have, by position in `Scheduler::rules`.
+    /// Rules that the pods have, by position in `Rules::all`.
     spreads: Vec<usize>,
     affinity: Vec<usize>,
     anti_affinity: Vec<usize>,
@@ -38,43 +38,13 @@ struct Shape {
     refused_at: Option<u64>,
 }
 
-/// One topology rule of one shape.
-#[derive(Debug)]
-struct Rule {
-    /// Position in `Scheduler::keys`.
-    key: usize,
-    selector: Selector,
-    /// Empty for spreads: the namespace of the pod.
-    namespaces: BTreeSet<String>,
-    /// The rules that have to select a pod, each of them, for this one to count it: all terms of an affinity, and of anything else this one alone.
-    with: Range<usize>,
-    max_skew: i64,
-    min_domains: usize,
-    required: bool,
-    /// The pod itself is counted by it.
-    is_own: bool,
-    /// It is a spread: pods that terminate do not count.
-    is_spread: bool,
-    /// Pods that it counts, by domain.
-    counts: FxHashMap<u32, i64>,
-    /// Pods that have it, by domain.
-    holders: FxHashMap<u32, i64>,
-}
-
-impl Rule {
-    fn selects(&self, constraints: &Constraints) -> bool {
-        self.namespaces.contains(&constraints.namespace) && self.selector.matches(&constraints.labels)
-    }
-}
-
 /// The scheduler.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     table: ResourceTable,
     scoring: Scoring,
     shapes: Vec<Shape>,
-    rules: Vec<Rule>,
-    keys: Vec<String>,
+    rules: Rules,
     domains: BTreeMap<String, u32>,
     /// Shapes of pods whose volumes are in a zone, by the shape without and the zone.
     pinned: BTreeMap<(usize, String), usize>,
@@ -101,8 +71,7 @@ impl Scheduler {
         let mut this = Scheduler {
             scoring,
             shapes: Vec::new(),
-            rules: Vec::new(),
-            keys: Vec::new(),
+            rules: Rules::default(),
             domains: BTreeMap::new(),
             pinned: BTreeMap::new(),
             hosts: Hosts::new(table.width(), pods.len()),
@@ -114,14 +83,8 @@ impl Scheduler {
         for (sample, requests) in pods.iter().zip(&requests) {
             this.add_shape(sample, requests);
         }
-        for rule in 0..this.rules.len() {
-            for shape in 0..this.shapes.len() {
-                let constraints = &this.shapes[shape].constraints;
-                let mut rules = this.rules[this.rules[rule].with.clone()].iter();
-                if rules.all(|rule| rule.selects(constraints)) {
-                    this.shapes[shape].counted_by.push(rule);
-                }
-            }
+        for shape in &mut this.shapes {
+            shape.counted_by = this.rules.that_count(&shape.constraints);
         }
         this
     }
@@ -137,59 +100,16 @@ impl Scheduler {
             refused_at: None,
             constraints,
         };
-        let own = BTreeSet::from([shape.constraints.namespace.clone()]);
-        let is_own = |selector: &Selector, namespaces: &BTreeSet<String>| {
-            namespaces.contains(&shape.constraints.namespace) && selector.matches(&shape.constraints.labels)
-        };
-        for spread in &shape.constraints.spreads {
-            let position = self.rules.len();
-            shape.spreads.push(position);
-            let key = key_position(&mut self.keys, &spread.topology_key);
-            self.rules.push(Rule {
-                key,
-                max_skew: i64::from(spread.max_skew),
-                min_domains: spread
-                    .min_domains
-                    .and_then(|count| usize::try_from(count).ok())
-                    .unwrap_or(1),
-                required: spread.required,
-                is_own: is_own(&spread.selector, &own),
-                is_spread: true,
-                with: position..position + 1,
-                selector: spread.selector.clone(),
-                namespaces: own.clone(),
-                counts: FxHashMap::default(),
-                holders: FxHashMap::default(),
-            });
-        }
-        let terms = [
-            (&shape.constraints.affinity, &mut shape.affinity, true),
-            (&shape.constraints.anti_affinity, &mut shape.anti_affinity, false),
-        ];
-        for (terms, positions, count_together) in terms {
-            let all = self.rules.len()..self.rules.len() + terms.len();
-            for (position, term) in all.clone().zip(terms) {
-                positions.push(position);
-                let key = key_position(&mut self.keys, &term.topology_key);
-                self.rules.push(Rule {
-                    key,
-                    max_skew: 0,
-                    min_domains: 1,
-                    required: true,
-                    is_own: is_own(&term.selector, &term.namespaces),
-                    is_spread: false,
-                    with: if count_together {
-                        all.clone()
-                    } else {
-                        position..position + 1
-                    },
-                    selector: term.selector.clone(),
-                    namespaces: term.namespaces.clone(),
-                    counts: FxHashMap::default(),
-                    holders: FxHashMap::default(),
-                });
-            }
-        }
+        let (constraints, rules) = (&shape.constraints, &mut self.rules);
+        let spreads = constraints.spreads.iter();
+        shape.spreads = spreads
+            .map(|spread| rules.of_spread(constraints, spread))
+            .collect();
+        shape.affinity = rules.of_affinity(constraints, &constraints.affinity).collect();
+        let terms = constraints.anti_affinity.iter();
+        shape.anti_affinity = terms
+            .map(|term| rules.of_anti_affinity(constraints, term))
+            .collect();
         self.shapes.push(shape);
     }
 
@@ -221,8 +141,8 @@ impl Scheduler {
             .and_then(|spec| spec.taints.clone())
             .unwrap_or_default();
         let hostname = own.get(labels::HOSTNAME).cloned();
-        let mut domains = Vec::with_capacity(self.keys.len());
-        for key in &self.keys {
+        let mut domains = Vec::with_capacity(self.rules.keys.len());
+        for key in &self.rules.keys {
             let value = if key == labels::HOSTNAME {
                 hostname.as_ref()
             } else {
@@ -271,14 +191,14 @@ impl Scheduler {
 
     /// A pod of this shape on a node terminates: spreads do not count it any more.
     pub(crate) fn stop(&mut self, shape: usize, machine: u32) {
-        self.count(shape, machine, -1, |rule| rule.is_spread);
+        self.count(shape, machine, -1, |rule| rule.terms.is_spread);
         self.room += 1;
         self.changes += 1;
     }
 
     /// A pod of this shape has left a node.
     pub(crate) fn release(&mut self, shape: usize, machine: u32, was_stopping: bool) {
-        self.count(shape, machine, -1, |rule| !(rule.is_spread && was_stopping));
+        self.count(shape, machine, -1, |rule| !(rule.terms.is_spread && was_stopping));
         if let Some(place) = self.hosts.place(machine) {
             self.hosts.change(place, &self.shapes[shape].requests, -1);
         }
@@ -293,14 +213,14 @@ impl Scheduler {
         let host = self.hosts.host(place);
         let shape = &self.shapes[shape];
         for rule in &shape.counted_by {
-            let rule = &mut self.rules[*rule];
-            if let Some(domain) = host.domains[rule.key].filter(|_| concerns(rule)) {
+            let rule = &mut self.rules.all[*rule];
+            if let Some(domain) = host.domains[rule.terms.key].filter(|_| concerns(rule)) {
                 *rule.counts.entry(domain).or_default() += by;
             }
         }
         for rule in shape.anti_affinity.iter() {
-            let rule = &mut self.rules[*rule];
-            if let Some(domain) = host.domains[rule.key].filter(|_| concerns(rule)) {
+            let rule = &mut self.rules.all[*rule];
+            if let Some(domain) = host.domains[rule.terms.key].filter(|_| concerns(rule)) {
                 *rule.holders.entry(domain).or_default() += by;
             }
         }
@@ -391,8 +311,8 @@ impl Scheduler {
                 continue;
             }
             for (position, rule) in shape.spreads.iter().enumerate() {
-                let rule = &rules[*rule];
-                if let Some(domain) = hosts.host(place).domains[rule.key] {
+                let rule = &rules.all[*rule];
+                if let Some(domain) = hosts.host(place).domains[rule.terms.key] {
                     let count = rule.counts.get(&domain).copied().unwrap_or(0);
                     least[position].insert(domain, count);
                 }
@@ -454,13 +374,6 @@ fn by_name(table: &ResourceTable) -> Vec<usize> {
     positions
 }
 
-fn key_position(keys: &mut Vec<String>, key: &str) -> usize {
-    keys.iter().position(|known| known == key).unwrap_or_else(|| {
-        keys.push(key.to_owned());
-        keys.len() - 1
-    })
-}
-
 /// Selectors, affinity and taints.
 fn suits(constraints: &Constraints, host: &Host) -> Suits {
     let selected = host.labels.satisfy(&constraints.node_selector);
@@ -481,23 +394,27 @@ fn has_room(shape: &Shape, used: &[i64], allocatable: &[i64]) -> bool {
 }
 
 /// How well a node serves the spreads of a pod, from 0 to 100; `None` when it breaks one.
-fn spread_score(shape: &Shape, rules: &[Rule], host: &Host, least: &[BTreeMap<u32, i64>]) -> Option<i64> {
+fn spread_score(shape: &Shape, rules: &Rules, host: &Host, least: &[BTreeMap<u32, i64>]) -> Option<i64> {
     let mut sum = 0;
     let mut soft = 0;
     for (position, rule) in shape.spreads.iter().enumerate() {
-        let rule = &rules[*rule];
+        let rule = &rules.all[*rule];
         let known = &least[position];
-        let Some(domain) = host.domains[rule.key] else {
-            if rule.required {
+        let Some(domain) = host.domains[rule.terms.key] else {
+            if rule.terms.required {
                 return None;
             }
             continue;
         };
         let here = known.get(&domain).copied().unwrap_or(0);
-        if rule.required {
+        if rule.terms.required {
             let fewest = known.values().copied().min().unwrap_or(0);
-            let fewest = if known.len() < rule.min_domains { 0 } else { fewest };
-            if here + i64::from(rule.is_own) - fewest > rule.max_skew {
+            let fewest = if known.len() < rule.terms.min_domains {
+                0
+            } else {
+                fewest
+            };
+            if here + i64::from(rule.terms.is_own) - fewest > rule.terms.max_skew {
                 return None;
             }
         } else {
@@ -514,28 +431,28 @@ fn spread_score(shape: &Shape, rules: &[Rule], host: &Host, least: &[BTreeMap<u3
 }
 
 /// Required pod affinity and anti-affinity, the anti-affinity of pods that run included.
-fn is_welcome(shape: &Shape, rules: &[Rule], host: &Host) -> bool {
+fn is_welcome(shape: &Shape, rules: &Rules, host: &Host) -> bool {
     let at = |map: &FxHashMap<u32, i64>, rule: &Rule| {
-        let domain = host.domains[rule.key];
+        let domain = host.domains[rule.terms.key];
         domain.map(|domain| map.get(&domain).copied().unwrap_or(0))
     };
     let repels = shape.anti_affinity.iter().any(|rule| {
-        let rule = &rules[*rule];
+        let rule = &rules.all[*rule];
         at(&rule.counts, rule).is_some_and(|count| count > 0)
     });
     let is_repelled = shape.counted_by.iter().any(|rule| {
-        let rule = &rules[*rule];
+        let rule = &rules.all[*rule];
         at(&rule.holders, rule).is_some_and(|count| count > 0)
     });
     // The first of a group that looks for itself may go anywhere.
     let is_first = || {
         shape.affinity.iter().all(|rule| {
-            let rule = &rules[*rule];
-            rule.is_own && rule.counts.values().all(|count| *count <= 0)
+            let rule = &rules.all[*rule];
+            rule.terms.is_own && rule.counts.values().all(|count| *count <= 0)
         })
     };
     let is_near = shape.affinity.iter().all(|rule| {
-        let rule = &rules[*rule];
+        let rule = &rules.all[*rule];
         at(&rule.counts, rule).is_some_and(|count| count > 0 || is_first())
     });
     !repels && !is_repelled && is_near

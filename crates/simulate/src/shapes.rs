@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use spokeshave_model::Pod;
 
-use crate::owners::OwnerState;
+use crate::owners::{OwnerState, Template};
 use crate::pods::{created, with_defaults};
 
 /// A DaemonSet during a run.
@@ -48,19 +48,35 @@ impl DaemonState {
     }
 }
 
-/// One pod of each shape, owners first.
-pub(crate) fn samples(owners: &[OwnerState], daemons: &[DaemonState], now: Timestamp) -> Vec<Pod> {
-    let of_owners = owners.iter().map(|owner| {
-        let (metadata, reference) = (&owner.metadata, owner.reference.as_ref());
+/// One pod of each shape: of the first template of each owner, then of each DaemonSet, and then of the templates that owners have later, which learn here where
+/// their samples are.
+pub(crate) fn samples(owners: &mut [OwnerState], daemons: &[DaemonState], now: Timestamp) -> Vec<Pod> {
+    let mut next = owners.len() + daemons.len();
+    for (index, owner) in owners.iter_mut().enumerate() {
+        for (number, template) in owner.templates.iter_mut().enumerate() {
+            template.shape = match number {
+                0 => index,
+                _ => {
+                    next += 1;
+                    next - 1
+                }
+            };
+        }
+    }
+    let sample = |template: &Template| {
+        let (metadata, reference) = (&template.metadata, template.reference.as_ref());
         created(
             metadata,
-            &owner.spec,
+            &template.spec,
             String::new(),
             String::new(),
             reference,
             now,
         )
-    });
+    };
+    let first = owners.iter().flat_map(|owner| owner.templates.first());
+    let later = owners.iter().flat_map(|owner| owner.templates.iter().skip(1));
+    let (first, later) = (first.map(sample), later.map(sample));
     let of_daemons = daemons.iter().map(|daemon| {
         let reference = Some(&daemon.reference);
         created(
@@ -72,5 +88,5 @@ pub(crate) fn samples(owners: &[OwnerState], daemons: &[DaemonState], now: Times
             now,
         )
     });
-    of_owners.chain(of_daemons).collect()
+    first.chain(of_daemons).chain(later).collect()
 }

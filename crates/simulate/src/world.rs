@@ -8,9 +8,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use spokeshave_api::{DisruptionPolicy, NodePool};
+use spokeshave_api::validation::LabelRules;
+use spokeshave_api::{DisruptionPolicy, NodeOverlay, NodePool};
 use spokeshave_model::InstanceType;
+use spokeshave_plan::overlays::{PoolTypes, evaluate};
 use spokeshave_scenario::{Scenario, Spread};
+
+use crate::standing::Standing;
 
 /// The cluster and the cloud around it, equal for all policies.
 #[derive(Debug, Clone)]
@@ -35,6 +39,8 @@ pub struct World {
     pub scoring: Scoring,
     /// Milliseconds that a point of the curves of a run is the mean of; zero is read as an hour.
     pub curve_step_ms: u64,
+    /// The nodes that are there at the start; none where a cluster begins empty.
+    pub standing: Standing,
 }
 
 impl World {
@@ -51,10 +57,11 @@ impl World {
             shortages: Vec::new(),
             scoring: Scoring::default(),
             curve_step_ms: HOUR_MS,
+            standing: Standing::default(),
         }
     }
 
-    /// The cluster of a scenario: its times, its cloud and its scheduler. DaemonSets are for its reader to add.
+    /// The cluster of a scenario: its times, its cloud and its scheduler. DaemonSets and standing nodes are for its reader to add.
     pub fn of_scenario(scenario: &Scenario, instance_types: Arc<[InstanceType]>) -> Self {
         let mut world = World::new(scenario.start, scenario.duration_ms, instance_types);
         world.warmup_ms = scenario.warmup_ms;
@@ -206,7 +213,7 @@ pub struct Policy {
     pub model: Model,
     /// NodePools, as a cluster has them after the policy's patches.
     pub node_pools: Vec<Arc<NodePool>>,
-    /// Instance types of single NodePools, by name, where they differ from those of the [`World`]: what its NodeClass makes of them.
+    /// Instance types of single NodePools, by name, where they differ from those of the [`World`]: what its NodeClass and NodeOverlays make of them.
     pub instance_types_of_pools: BTreeMap<String, Arc<[InstanceType]>>,
     /// DisruptionPolicies.
     pub disruption_policies: Vec<Arc<DisruptionPolicy>>,
@@ -233,6 +240,35 @@ impl Policy {
             settings,
             batch_idle_ms: milliseconds(spokeshave_api::constants::BATCH_IDLE),
             batch_max_ms: milliseconds(spokeshave_api::constants::BATCH_MAXIMUM),
+        }
+    }
+
+    /// The same policy where these NodeOverlays correct what its NodePools can launch, as the operator does with the feature gate NodeOverlay on: what is
+    /// bought costs what they say. Those that are invalid, or in conflict with another, change nothing.
+    #[must_use]
+    pub fn under(&self, world: &World, overlays: &[Arc<NodeOverlay>], rules: &LabelRules) -> Self {
+        let pools = self.node_pools.iter().map(|pool| PoolTypes {
+            pool: Arc::clone(pool),
+            types: Arc::clone(self.types_of(world, pool.name())),
+        });
+        let pools: Vec<PoolTypes> = pools.collect();
+        let in_force = evaluate(overlays, &pools, rules).in_force;
+        let corrected = pools.iter().map(|PoolTypes { pool, types }| {
+            let types = in_force.decorate(pool, types);
+            (pool.name().to_owned(), types)
+        });
+        Policy {
+            instance_types_of_pools: corrected.collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The DisruptionPolicies that whoever decides knows of: other autoscalers know of none.
+    pub(crate) fn known_disruption_policies(&self) -> &[Arc<DisruptionPolicy>] {
+        if self.model == Model::Ours {
+            &self.disruption_policies
+        } else {
+            &[]
         }
     }
 

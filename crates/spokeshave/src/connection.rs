@@ -2,8 +2,7 @@
 //!
 //! Owns the arguments that say which, and the order in which they are looked for. What is asked of the cluster is others' affair.
 
-use std::error::Error as _;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 use std::process::Output;
@@ -15,7 +14,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 use kube::Client;
 use kube::client::AuthError;
-use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use spokeshave_plan::report::some_of;
 use spokeshave_ports::SharedClock;
 use spokeshave_runtime::Metrics;
@@ -132,8 +131,8 @@ fn program(config: &kube::Config) -> &str {
 /// No kubeconfig can be read, it has no such context, or the context does not lead to a cluster; or there is neither a kubeconfig nor a service account.
 pub(crate) async fn configuration(cluster: &ClusterArgs) -> Result<kube::Config> {
     let file = match (&cluster.kubeconfig, &cluster.context) {
-        (None, None) => return kube::Config::infer().await.map_err(not_inferred),
-        (None, Some(context)) => Kubeconfig::read().map_err(|error| not_found(error, cluster, context))?,
+        (None, None) => return inferred().await,
+        (None, Some(context)) => at_hand().map_err(|error| not_found(error, cluster, context))?,
         (Some(path), _) => {
             Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", cluster.file()))?
         }
@@ -145,24 +144,70 @@ pub(crate) async fn configuration(cluster: &ClusterArgs) -> Result<kube::Config>
         context: cluster.context.clone(),
         ..KubeConfigOptions::default()
     };
-    kube::Config::from_custom_kubeconfig(file, &options)
-        .await
-        .map_err(|error| match without_context(&error) {
-            Some(said) => anyhow!(said),
-            None => Error::from(error),
-        })
-        .with_context(|| format!("{} cannot be used", cluster.named()))
+    let found = kube::Config::from_custom_kubeconfig(file, &options).await;
+    found.map_err(|error| unusable(error, cluster))
+}
+
+/// The kubeconfig that the environment leads to: what `$KUBECONFIG` lists or, where it lists nothing, the file of the home directory.
+fn at_hand() -> Result<Kubeconfig, KubeconfigError> {
+    match files_listed() {
+        files if files.is_empty() => Kubeconfig::read(),
+        files => merged(&files),
+    }
+}
+
+/// What the files say together, the first to say something before the others. As for kubectl, those that are not there say nothing, unless none is: a list is
+/// often the same on every machine. The library takes no list with a missing file.
+fn merged(files: &[PathBuf]) -> Result<Kubeconfig, KubeconfigError> {
+    let mut whole: Option<Kubeconfig> = None;
+    let mut absent = None;
+    for file in files {
+        match Kubeconfig::read_from(file) {
+            Ok(next) => whole = Some(whole.unwrap_or_default().merge(next)?),
+            Err(error) if is_absent(&error) => absent = absent.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    whole.ok_or_else(|| absent.unwrap_or(KubeconfigError::FindPath))
+}
+
+/// There is no such file.
+fn is_absent(error: &KubeconfigError) -> bool {
+    match error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(why, _) => why.kind() == io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+/// The cluster of the kubeconfig at hand or, where there is none or it has no current context, that of the pod's service account, as for kubectl. Also where the
+/// file of the home directory is broken: unlike one that is listed, nobody has named it.
+async fn inferred() -> Result<kube::Config> {
+    let found = match at_hand() {
+        Ok(file) => kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await,
+        Err(error) => Err(error),
+    };
+    let mut config = match found {
+        Ok(config) => config,
+        Err(error) => in_pod(error)?,
+    };
+    config.apply_debug_overrides();
+    Ok(config)
+}
+
+/// The cluster of the pod's service account, in place of a kubeconfig with this error. Whoever has listed one that is broken means another cluster.
+fn in_pod(error: KubeconfigError) -> Result<kube::Config> {
+    let is_broken = !is_absent(&error) && without_context(&error).is_none();
+    if is_broken && listed().is_some() {
+        return Err(unusable(error, &ClusterArgs::default()));
+    }
+    kube::Config::incluster().map_err(|in_cluster| not_inferred(error, &in_cluster))
 }
 
 /// Why there is no kubeconfig to take a context from. Without one, a pod's service account would be taken in its place, perhaps of another cluster than is meant.
 fn not_found(error: KubeconfigError, cluster: &ClusterArgs, context: &str) -> Error {
-    let is_absent = match &error {
-        KubeconfigError::FindPath => true,
-        KubeconfigError::ReadConfig(why, _) => why.kind() == io::ErrorKind::NotFound,
-        _ => false,
-    };
     // One that the user has named is not merely absent.
-    let said = if is_absent && listed().is_none() {
+    let said = if is_absent(&error) && listed().is_none() {
         format!(
             "--context {context}: there is no kubeconfig, and a pod's service account has no contexts; name a file with --kubeconfig, or leave --context out"
         )
@@ -188,17 +233,23 @@ fn refuse_unknown(context: &str, file: &Kubeconfig, cluster: &ClusterArgs) -> Re
     bail!("{} has no context {context:?}; {hint}", cluster.file())
 }
 
-/// Why neither a kubeconfig nor a service account leads to a cluster. Where a kubeconfig is there and lacks its context, it is what is to be mended.
-fn not_inferred(error: InferConfigError) -> Error {
-    let cause = error
-        .source()
-        .and_then(|cause| cause.downcast_ref::<KubeconfigError>());
-    match cause.and_then(without_context) {
-        Some(said) => anyhow!(said).context(format!("{} cannot be used", ClusterArgs::default().file())),
-        None => {
-            Error::from(error).context("no kubeconfig and no service account; name a file with --kubeconfig")
-        }
+/// Why neither a kubeconfig nor a service account leads to a cluster. Where a kubeconfig is there, it is what is to be mended.
+fn not_inferred(error: KubeconfigError, in_cluster: &InClusterError) -> Error {
+    if !is_absent(&error) {
+        return unusable(error, &ClusterArgs::default());
     }
+    Error::from(error).context(format!(
+        "no kubeconfig and no service account ({in_cluster}); name a file with --kubeconfig"
+    ))
+}
+
+/// Why a kubeconfig that is there leads to no cluster.
+fn unusable(error: KubeconfigError, cluster: &ClusterArgs) -> Error {
+    let error = match without_context(&error) {
+        Some(said) => anyhow!(said),
+        None => Error::from(error),
+    };
+    error.context(format!("{} cannot be used", cluster.named()))
 }
 
 /// Of a kubeconfig without a current context the library says an empty name.
@@ -233,18 +284,26 @@ pub(crate) fn certificates(config: &kube::Config) -> Option<String> {
     Some(STANDARD.encode(pem))
 }
 
-/// What `$KUBECONFIG` lists, where it is not empty.
+/// What `$KUBECONFIG` says, where it lists a file.
 fn listed() -> Option<OsString> {
-    std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty())
+    std::env::var_os("KUBECONFIG").filter(|list| !files_of(list).is_empty())
+}
+
+/// The files that it lists.
+fn files_listed() -> Vec<PathBuf> {
+    files_of(&listed().unwrap_or_default())
+}
+
+fn files_of(list: &OsStr) -> Vec<PathBuf> {
+    let files = std::env::split_paths(list);
+    files.filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
 /// Files by which this or another command reaches a cluster: the given one, those of `$KUBECONFIG`, and that of the home directory.
 pub(crate) fn kubeconfigs(cluster: &ClusterArgs) -> Vec<PathBuf> {
-    let variable = listed().unwrap_or_default();
-    let named = std::env::split_paths(&variable).filter(|path| !path.as_os_str().is_empty());
     let at_home = std::env::home_dir().map(|home| home.join(".kube").join("config"));
     let given = cluster.kubeconfig.clone();
-    given.into_iter().chain(named).chain(at_home).collect()
+    given.into_iter().chain(files_listed()).chain(at_home).collect()
 }
 
 /// Names and jitter of a production run differ from run to run.
@@ -337,6 +396,42 @@ contexts:
         ] {
             assert_eq!(reached(text, context).await, Err(expected), "{context:?}");
         }
+    }
+
+    /// As kubectl: a list is often the same on every machine.
+    #[test]
+    fn of_a_list_of_kubeconfigs_those_that_are_not_there_are_passed_over_unless_all_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        std::fs::write(place("first"), format!("{CONTEXTS}current-context: staging\n")).unwrap();
+        let second = "contexts: [{name: more}]\ncurrent-context: more\n";
+        std::fs::write(place("second"), second).unwrap();
+        std::fs::write(place("broken"), "contexts: 3\n").unwrap();
+        let read = |names: &[&str]| -> Result<(usize, String), String> {
+            let files: Vec<PathBuf> = names.iter().map(|name| place(name)).collect();
+            let whole = merged(&files).map_err(|error| format!("{error:#}"))?;
+            Ok((whole.contexts.len(), whole.current_context.unwrap_or_default()))
+        };
+        let both = Ok((4, "staging".to_owned()));
+        assert_eq!(read(&["first", "second"]), both);
+        assert_eq!(read(&["none", "first", "gone", "second"]), both);
+        assert_eq!(read(&["second", "none"]), Ok((1, "more".to_owned())));
+        let refused = |names: &[&str]| -> String { read(names).expect_err("none can be read") };
+        assert!(refused(&["none", "gone"]).contains(&place("none").display().to_string()));
+        assert!(refused(&["none", "broken", "first"]).contains("parse"));
+    }
+
+    /// Of a file that is there, nobody says that there is none.
+    #[test]
+    fn a_kubeconfig_that_is_broken_is_no_absent_one() {
+        let nowhere = InClusterError::ReadEnvironmentVariable(std::env::VarError::NotPresent);
+        let said = |error: KubeconfigError| not_inferred(error, &nowhere).to_string();
+        let broken = Kubeconfig::from_yaml("contexts: 3\n").expect_err("it is none");
+        assert!(said(broken).ends_with(" cannot be used"));
+        assert!(said(KubeconfigError::CurrentContextNotSet).ends_with(" cannot be used"));
+        assert!(said(KubeconfigError::FindPath).starts_with("no kubeconfig and no service account ("));
+        let lists = ["", ":", ":first::second:"].map(|list| files_of(OsStr::new(list)).len());
+        assert_eq!(lists, [0, 0, 2]);
     }
 
     #[test]

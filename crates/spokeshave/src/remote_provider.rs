@@ -93,7 +93,7 @@ pub(crate) async fn connect(
         cluster_uid: system.and_then(|system| system.uid()).unwrap_or_default(),
         kubernetes_version: kubernetes_version.to_owned(),
         node_classes: Some(Arc::new(KubeNodeClasses(client.clone()))),
-        nodes: Some(KubeNodes(client.clone())),
+        nodes: Some(KubeNodes::new(client.clone())),
     };
     let started = clock.now();
     loop {

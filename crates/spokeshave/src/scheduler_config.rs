@@ -116,7 +116,11 @@ pub(crate) fn read(path: Option<&Path>) -> Result<SchedulerConfig> {
     parse(&text).with_context(|| format!("{shown}"))
 }
 
-fn parse(text: &str) -> Result<SchedulerConfig> {
+/// The same for a text.
+///
+/// # Errors
+/// Those of [`read`], without the name of a file.
+pub(crate) fn parse(text: &str) -> Result<SchedulerConfig> {
     let header: Header = serde_saphyr::from_str(text).unwrap_or_default();
     if header.kind == KIND || header.api_version.starts_with(GROUP) {
         check(&header)?;

@@ -4,6 +4,7 @@
 //! done with them is others' work. A malformed value is an error that names where it came from; upstream falls back to the default silently for
 //! variables, which hides mistakes.
 
+mod deciding;
 mod reader;
 /// The gates that the controllers know.
 pub(crate) fn gates_of(gates: FeatureGates) -> spokeshave_controllers::FeatureGates {
@@ -34,6 +35,7 @@ use spokeshave_story::explain::near_matches;
 
 use crate::arguments::read_duration;
 
+pub(crate) use deciding::{DecidingArgs, Words, deciding_variables, put_together, said_of_gate};
 pub(crate) use reader::{Environment, SettingsArgs, parse_bool};
 use reader::{Lookup, Reader, boolean, choice, duration, number, optional, parsed, positive, text};
 
@@ -295,22 +297,46 @@ fn log_outputs(text: &str) -> Result<Vec<LogOutput>, String> {
 /// # Errors
 /// A part is no assignment, its value neither true nor false, or its name no gate that this or an earlier Karpenter has.
 pub(crate) fn parse_feature_gates(text: &str) -> Result<FeatureGates, String> {
-    let mut gates = FeatureGates::default();
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let (name, value) = gate(part)?;
-        match name {
-            "NodeRepair" => gates.node_repair = value,
-            "ReservedCapacity" => gates.reserved_capacity = value,
-            "SpotToSpotConsolidation" => gates.spot_to_spot_consolidation = value,
-            "NodeOverlay" => gates.node_overlay = value,
-            "StaticCapacity" => gates.static_capacity = value,
-            "CapacityBuffer" => gates.capacity_buffer = value,
-            // What it switched is on for good, since Karpenter 1.0.
-            "Drift" => {}
-            unknown => return Err(unknown_gate(unknown)),
-        }
+    FeatureGates::default().with(text)
+}
+
+#[cfg(any(test, feature = "embedded"))]
+impl std::fmt::Display for FeatureGates {
+    /// Those that differ from their defaults, as they are given.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let by_default = Self::default();
+        let is_other =
+            |text: &String| self.with(text) == Ok(*self) && by_default.with(text) != Ok(by_default);
+        let texts = GATES
+            .iter()
+            .flat_map(|name| [true, false].map(|value| format!("{name}={value}")));
+        let others: Vec<String> = texts.filter(is_other).collect();
+        f.write_str(&others.join(","))
     }
-    Ok(gates)
+}
+
+impl FeatureGates {
+    /// The same with what a text says of some of them.
+    ///
+    /// # Errors
+    /// Those of [`parse_feature_gates`].
+    pub(crate) fn with(mut self, text: &str) -> Result<Self, String> {
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (name, value) = gate(part)?;
+            match name {
+                "NodeRepair" => self.node_repair = value,
+                "ReservedCapacity" => self.reserved_capacity = value,
+                "SpotToSpotConsolidation" => self.spot_to_spot_consolidation = value,
+                "NodeOverlay" => self.node_overlay = value,
+                "StaticCapacity" => self.static_capacity = value,
+                "CapacityBuffer" => self.capacity_buffer = value,
+                // What it switched is on for good, since Karpenter 1.0.
+                "Drift" => {}
+                unknown => return Err(unknown_gate(unknown)),
+            }
+        }
+        Ok(self)
+    }
 }
 
 /// The gates that do something.

@@ -390,7 +390,14 @@ fn in_a_live_cluster_the_leader_is_seen_and_nothing_drifts() {
     let directory = tempfile::tempdir().expect("a directory");
     let kubeconfig = directory.path().join("kubeconfig");
     let mut up = Up(program()
-        .args(["up", "--exit-after", "120s", "--kubeconfig"])
+        .args([
+            "up",
+            "--exit-after",
+            "120s",
+            "--feature-gates",
+            "NodeOverlay=true",
+            "--kubeconfig",
+        ])
         .arg(&kubeconfig)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -430,4 +437,7 @@ fn in_a_live_cluster_the_leader_is_seen_and_nothing_drifts() {
         (Some(1), Some(0))
     );
     assert_eq!(output.status.code(), Some(0));
+    // No Deployment has the settings of this operator.
+    let decided = "note: decided with default settings and FEATURE_GATES=NodeOverlay=true\n";
+    assert!(said.contains(decided), "{said}");
 }

@@ -159,12 +159,21 @@ fn a_context_is_looked_for_in_every_kubeconfig_and_never_in_a_pods_service_accou
         "error: the kubeconfig {both} has no context \"game\"; did you mean games? it has: shop, games\n"
     );
     let without = "error: --context shop: there is no kubeconfig, and a pod's service account has no contexts; name a file with --kubeconfig, or leave --context out";
+    // As for kubectl, files of the list that are not there are passed over. One that is broken is no reason to go to another cluster.
+    let (none, some) = ("/nonexistent/config", format!("/nonexistent/config:{both}"));
+    let (_broken, broken) = file("contexts: 3\n");
+    let broken = format!("{none}:{broken}:{shop}");
+    let unusable = format!("error: the kubeconfig {broken} cannot be used");
     for (variable, context, expected) in [
         (&both[..], "shop", "error: the cluster at http://127.0.0.1:9/"),
-        (&both, "games", "error: the cluster at http://127.0.0.1:7/"),
+        (&some, "games", "error: the cluster at http://127.0.0.1:7/"),
+        (&some, "", "error: the cluster at http://127.0.0.1:9/"),
         (&both, "game", &unknown),
         ("", "shop", without),
+        (none, "shop", "error: cannot read the kubeconfig"),
+        (&broken, "", &unusable),
     ] {
+        let option = (!context.is_empty()).then_some(["--context", context]);
         for command in [&["thaw"][..], &["rollout", "status"], &["top", "--once"]] {
             // As in a pod, which has no home either.
             let environment = [
@@ -173,7 +182,8 @@ fn a_context_is_looked_for_in_every_kubeconfig_and_never_in_a_pods_service_accou
                 ("KUBERNETES_SERVICE_HOST", "127.0.0.1"),
                 ("KUBERNETES_SERVICE_PORT", "9"),
             ];
-            let refusal = spokeshave(&[command, &["--context", context]].concat(), &environment);
+            let arguments = [command, option.as_slice().as_flattened()].concat();
+            let refusal = spokeshave(&arguments, &environment);
             assert_eq!(refusal.code, Some(1), "{command:?}: {}", refusal.text);
             let said = &refusal.text;
             assert!(said.starts_with(expected), "{command:?} {context}: {said}");

@@ -2,6 +2,8 @@
 
 #[path = "page/live.rs"]
 mod live;
+#[path = "page/settings.rs"]
+mod settings;
 mod shown;
 #[path = "page/worlds.rs"]
 mod worlds;

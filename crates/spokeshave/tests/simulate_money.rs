@@ -315,7 +315,35 @@ fn the_curve_adds_up_to_the_bill() {
     );
 }
 
-/// As most clusters have them: pods of a managed node group, a NodePool whose class is not ready yet, and one of a fixed size.
+/// A discount of a half on everything changes no decision by much, and halves the bill.
+#[test]
+fn p_187_overlays_of_the_manifests_are_in_the_bill() {
+    let overlay = "\
+---
+apiVersion: karpenter.sh/v1alpha1
+kind: NodeOverlay
+metadata: {name: half}
+spec:
+  requirements:
+  - {key: karpenter.sh/capacity-type, operator: Exists}
+  priceAdjustment: \"-50%\"
+";
+    let cost = |pools: &str| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        write(folder.path(), "pools.yaml", pools);
+        let head = HEAD.replace("duration: 12h", "duration: 3h");
+        let scenario = write(
+            folder.path(),
+            "scenario.yaml",
+            &[head.as_str(), WAVES, REST].concat(),
+        );
+        lived(&scenario)["now"].0
+    };
+    let (plain, half) = (cost(POOL), cost(&[POOL, overlay].concat()));
+    assert!((0.45..0.55).contains(&(half / plain)), "{half} of {plain}");
+}
+
+/// As most clusters have them: pods of a managed node group, a NodePool whose class is not ready yet, one of a fixed size, and a buffer.
 #[test]
 fn what_a_dump_has_and_no_figure_shows_is_said() {
     let rest = "\
@@ -330,6 +358,11 @@ apiVersion: karpenter.sh/v1
 kind: NodePool
 metadata: {name: fixed}
 spec: {replicas: 3, template: {spec: {nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}, requirements: []}}}
+---
+apiVersion: autoscaling.x-k8s.io/v1beta1
+kind: CapacityBuffer
+metadata: {name: spare, namespace: shop}
+spec: {scalableRef: {apiGroup: apps, kind: Deployment, name: web}, replicas: 2}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -377,7 +410,8 @@ spec:
     let notes: Vec<&str> = notes.filter_map(Value::as_str).collect();
     for expected in [
         "NodePool cold is not Ready in the dump (NodeClassNotReady): taken as ready",
-        "NodePool fixed is static (spec.replicas): its 3 nodes are not simulated, and in no cost",
+        "NodePool fixed is static (spec.replicas): its 3 nodes are launched whatever pods wait, as with the feature gate StaticCapacity on",
+        "a simulation keeps no room for CapacityBuffers, as with the feature gate CapacityBuffer off: the nodes that shop/spare would keep are in no cost",
         "no NodePool takes the pods of kube-system/coredns (2 pods), which wait as long as they are there: ",
     ] {
         assert_eq!(
@@ -387,9 +421,12 @@ spec:
         );
         assert_eq!(said.matches(expected).count(), 1, "{expected}\n{said}");
     }
+    assert!(!said.contains("keeps room"), "{said}");
     for policy in found["policies"].as_array().expect("policies") {
         let values = &policy["values"];
         assert_eq!(values["unplaced"]["mean"], 2.0, "{policy}");
+        // The three of the static NodePool, for the half hour that is counted, whatever else is launched.
+        assert!(values["nodeHours"]["mean"].as_f64() >= Some(1.5), "{policy}");
         // All others had a node before the figures begin.
         assert!(values.get("pendingP50").is_none(), "{policy}");
         assert_eq!(

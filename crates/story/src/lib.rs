@@ -11,5 +11,6 @@ pub mod explain;
 mod limits;
 pub mod prices;
 pub mod replicas;
+pub mod settings;
 pub mod stops;
 pub mod verdict;

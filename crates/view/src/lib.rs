@@ -38,7 +38,7 @@ pub use suppose::{MOST_SUPPOSED, Supposition, SuppositionError};
 pub use total::{Total, Use};
 pub use unknown::{AS_LAST_READ, Missing};
 pub use view::{API_VERSION, View};
-pub use words::time_format;
+pub use words::{price_change, time_format};
 pub use world::{Judged, World};
 
 use serde::{Serialize, Serializer};

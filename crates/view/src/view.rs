@@ -8,6 +8,7 @@ use crate::nodes::Nodes;
 use crate::pending::{self, Group};
 use crate::world::Judged;
 use serde::Serialize;
+use spokeshave_story::settings::SettingsInForce;
 
 /// The version of the format. Fields may be added, but are never removed.
 pub const API_VERSION: &str = "view.spokeshave.dev/v1alpha1";
@@ -34,6 +35,9 @@ pub struct View {
     pub commands: Vec<Entry>,
     /// What was.
     pub history: History,
+    /// By which settings it is decided; nothing where an operator shows its own decisions, and of files for which none was given. Who looks for them sets it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settings: Option<SettingsInForce>,
 }
 
 impl View {
@@ -70,6 +74,7 @@ impl View {
             budgets: Budgets::of(judged),
             commands: ledger.entries().cloned().collect(),
             history: history.clone(),
+            settings: None,
             nodes,
         }
     }

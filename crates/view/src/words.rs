@@ -1,4 +1,5 @@
-//! Words that the page and `top` share: of a command, and how a time is told. How they look is up to each: signs, digits of a price, colours.
+//! Words that the page, `top` and `up` share: of a command, of what a saving does to the price, and how a time is told. How they look is up to each: signs, digits
+//! of a price, colours.
 
 use crate::ledger::{Entry, SUCCEEDED};
 use jiff::Timestamp;
@@ -34,6 +35,17 @@ impl Entry {
     }
 }
 
+/// `-$0.420/h` for what is saved, `+$0.050/h` for what costs more, `$0.000/h` where the price stays. `minus` is the sign of the first, `money` how an amount is
+/// told.
+pub fn price_change(saved: Price, minus: &str, money: impl Fn(Price) -> String) -> String {
+    let sign = match saved.0 {
+        1.. => minus,
+        0 => "",
+        _ => "+",
+    };
+    format!("{sign}{}/h", money(Price(saved.0.saturating_abs())))
+}
+
 /// How a time is told, as `strftime` has it: one of today without its date, any other with it; in UTC.
 pub fn time_format(at: Timestamp, now: Timestamp) -> &'static str {
     let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
@@ -41,5 +53,17 @@ pub fn time_format(at: Timestamp, now: Timestamp) -> &'static str {
         "%H:%M:%S"
     } else {
         "%Y-%m-%d %H:%M:%S"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_saves_nothing_neither_lowers_nor_raises_the_price() {
+        let told = |saved: i64| price_change(Price(saved), "−", |price| format!("${}", price.0));
+        assert_eq!([42, 0, -5].map(told), ["−$42/h", "$0/h", "+$5/h"]);
+        assert_eq!(told(i64::MIN), format!("+${}/h", i64::MAX));
     }
 }

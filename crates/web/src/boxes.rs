@@ -115,9 +115,10 @@ fn title(view: &View, name: &str, rows: &[&NodeRow]) -> String {
         "price unknown".to_owned()
     };
     format!(
-        "{name} · {} · {price} · cpu {} %",
+        "{name} · {} · {price} · cpu {} % · memory {} %",
         count(total.nodes, "node"),
-        total.cpu.percent()
+        total.cpu.percent(),
+        total.memory.percent()
     )
 }
 

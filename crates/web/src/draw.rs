@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use spokeshave_model::Price;
-use spokeshave_view::{NodeRow, Phase, time_format};
+use spokeshave_view::{NodeRow, Phase, price_change, time_format};
 
 /// `$52.31`, `$0.109`, `<$0.001`: as many digits as say something.
 pub(crate) fn dollars(price: Price) -> String {
@@ -37,10 +37,9 @@ pub(crate) fn known_saving(saved: Price, without_price: usize, is_priced: bool) 
     }
 }
 
-/// `−$0.42/h` for what is saved, `+$0.05/h` for what costs more.
+/// What a saving does to the price.
 pub(crate) fn change(saved: Price) -> String {
-    let sign = if saved.0 >= 0 { "−" } else { "+" };
-    format!("{sign}{}/h", dollars(Price(saved.0.saturating_abs())))
+    price_change(saved, "−", dollars)
 }
 
 /// `71 %` of thousandths.
@@ -215,6 +214,12 @@ mod tests {
                 "−<$0.001"
             ]
         );
+    }
+
+    #[test]
+    fn a_saving_has_a_sign_of_its_own_and_none_where_there_is_none() {
+        let told = [420_000_000, 0, -50_000_000, 1].map(|nanos| change(Price(nanos)));
+        assert_eq!(told, ["−$0.420/h", "$0.00/h", "+$0.050/h", "−<$0.001/h"]);
     }
 
     #[test]

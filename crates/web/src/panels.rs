@@ -46,6 +46,9 @@ pub(crate) fn header(view: &View, query: &Query, source: &str, trouble: Option<&
             @if let Some(why) = trouble {
                 p .missing { "? not up to date since " (time(header.now, "%Y-%m-%d %H:%M:%S UTC")) ": " (why) }
             }
+            @if let Some(settings) = &view.settings {
+                @for line in settings.lines() { p .settings { (line) } }
+            }
             @for missing in &header.missing {
                 p .missing { "? not observed: " code { (missing.resource) } " — " (missing.message) "." }
             }

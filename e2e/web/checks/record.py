@@ -90,7 +90,7 @@ def check_ledger(drawn, view, ledger):
         command = commands[one["metadata"]["name"]]
         equal(instant(command["decided"]), instant(one["spec"]["decidedAt"]), "when it was decided")
         equal(instant(command["ended"]), instant(one["status"]["finishedAt"]), "when it has ended")
-    told = [re.search(r"([−+])<?\$([\d.]+)/h predicted", bar["title"]) for bar in drawn["bars"]]
+    told = [re.search(r"([−+]?)<?\$([\d.]+)/h predicted", bar["title"]) for bar in drawn["bars"]]
     told = sum(float(found[2]) * (1 if found[1] == "−" else -1) for found in told)
     predicted = sum(float(one["spec"]["savings"]) for one in ledger)
     # Each bar rounds to a tenth of a cent, or to a cent.

@@ -91,3 +91,18 @@ async fn z_004_a_deleted_class_waits_for_nodeclaims_that_cannot_be_read() {
     cluster.pass(60).await;
     assert!(classes.get_opt("class").await.unwrap().is_none());
 }
+
+/// Whoever serves the metrics counts them together with those of all other watches.
+#[tokio::test(start_paused = true)]
+async fn watches_of_the_provider_that_fail_are_counted_by_kind() {
+    let cluster = OnCluster::of(Options::instant(), KUBEADM).await;
+    let failures = cluster.provider.watch_failures().unwrap();
+    cluster.pass(10).await;
+    assert!(failures.take().is_empty());
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    let name = "nodeclaims.karpenter.sh";
+    definitions.delete(name, &DeleteParams::default()).await.unwrap();
+    cluster.pass(10).await;
+    let counted: Vec<String> = failures.take().into_keys().collect();
+    assert_eq!(counted, ["NodeClaim"]);
+}

@@ -12,7 +12,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, HorizontalPodAutoscalerBehavior, MetricSpec,
 };
-use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, PodTemplateSpec, ReplicationController};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -204,6 +204,11 @@ fn target(world: &World, kind: &str, key: &ObjectKey) -> Option<Target> {
             current: object.status.as_ref().map_or(0, |status| status.replicas),
             template: object.spec.template.clone(),
         }),
+        "ReplicationController" => world.replication_controllers.get(key).map(|object| Target {
+            replicas: object.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
+            current: object.status.as_ref().map_or(0, |status| status.replicas),
+            template: object.spec.as_ref().and_then(|spec| spec.template.clone()),
+        }),
         _ => None,
     }
 }
@@ -219,6 +224,10 @@ async fn scale(world: &World, kind: &str, key: &ObjectKey, replicas: i32) -> Res
         }
         "StatefulSet" => {
             let api: Api<StatefulSet> = Api::namespaced(client, &key.namespace);
+            api.patch_scale(&key.name, &parameters, &patch).await
+        }
+        "ReplicationController" => {
+            let api: Api<ReplicationController> = Api::namespaced(client, &key.namespace);
             api.patch_scale(&key.name, &parameters, &patch).await
         }
         _ => {

@@ -2,10 +2,12 @@
 //!
 //! Owns the references from pods, ReplicaSets and ControllerRevisions to their controllers once both are there. It makes nothing and deletes nothing.
 
+use std::borrow::Cow;
+
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::Resource;
 use serde_json::json;
@@ -23,7 +25,7 @@ pub(super) trait Claimant: Object + Resource<Scope = NamespaceResourceScope> {
     const COMPONENT: &'static str;
 
     /// By what it selects; none where it neither adopts nor releases.
-    fn selector(&self) -> Option<&LabelSelector>;
+    fn selector(&self) -> Option<Cow<'_, LabelSelector>>;
 
     /// A reference to it as the controller of an object.
     fn reference(&self) -> OwnerReference {
@@ -32,7 +34,7 @@ pub(super) trait Claimant: Object + Resource<Scope = NamespaceResourceScope> {
 
     /// Whether it selects an object.
     fn takes(&self, metadata: &ObjectMeta) -> bool {
-        selects(self.selector(), metadata.labels.as_ref())
+        selects(self.selector().as_deref(), metadata.labels.as_ref())
     }
 
     /// Whether a pod stays whose it is, whatever its labels.
@@ -54,16 +56,16 @@ pub(super) trait Claimant: Object + Resource<Scope = NamespaceResourceScope> {
 impl Claimant for Deployment {
     const COMPONENT: &'static str = "deployment-controller";
 
-    fn selector(&self) -> Option<&LabelSelector> {
-        Some(&self.spec.selector)
+    fn selector(&self) -> Option<Cow<'_, LabelSelector>> {
+        Some(Cow::Borrowed(&self.spec.selector))
     }
 }
 
 impl Claimant for ReplicaSet {
     const COMPONENT: &'static str = "replicaset-controller";
 
-    fn selector(&self) -> Option<&LabelSelector> {
-        Some(&self.spec.selector)
+    fn selector(&self) -> Option<Cow<'_, LabelSelector>> {
+        Some(Cow::Borrowed(&self.spec.selector))
     }
 
     fn leaves(pod: &Pod) -> bool {
@@ -83,16 +85,41 @@ impl Claimant for ReplicaSet {
     }
 }
 
+impl Claimant for ReplicationController {
+    const COMPONENT: &'static str = "replication-controller";
+
+    /// By labels alone; by those of its template where it names none.
+    fn selector(&self) -> Option<Cow<'_, LabelSelector>> {
+        let spec = self.spec.as_ref()?;
+        let template = spec
+            .template
+            .as_ref()
+            .and_then(|template| template.metadata.as_ref());
+        let own = spec.selector.as_ref().filter(|labels| !labels.is_empty());
+        let labels = own.or_else(|| template?.labels.as_ref());
+        let labels = labels.filter(|labels| !labels.is_empty())?;
+        Some(Cow::Owned(LabelSelector {
+            match_labels: Some(labels.clone()),
+            ..LabelSelector::default()
+        }))
+    }
+
+    fn leaves(pod: &Pod) -> bool {
+        !is_active(pod)
+    }
+}
+
 impl Claimant for StatefulSet {
     const COMPONENT: &'static str = "statefulset-controller";
 
-    fn selector(&self) -> Option<&LabelSelector> {
-        Some(&self.spec.selector)
+    fn selector(&self) -> Option<Cow<'_, LabelSelector>> {
+        Some(Cow::Borrowed(&self.spec.selector))
     }
 
     /// Of pods those that have one of its names.
     fn takes(&self, metadata: &ObjectMeta) -> bool {
-        ordinal_of(self, name(metadata)).is_some() && selects(self.selector(), metadata.labels.as_ref())
+        let is_named = ordinal_of(self, name(metadata)).is_some();
+        is_named && selects(self.selector().as_deref(), metadata.labels.as_ref())
     }
 
     fn words(&self, deed: Deed, pod: &str, problem: Option<&str>) -> (&'static str, String) {
@@ -103,8 +130,8 @@ impl Claimant for StatefulSet {
 impl Claimant for DaemonSet {
     const COMPONENT: &'static str = "daemonset-controller";
 
-    fn selector(&self) -> Option<&LabelSelector> {
-        Some(&self.spec.selector)
+    fn selector(&self) -> Option<Cow<'_, LabelSelector>> {
+        Some(Cow::Borrowed(&self.spec.selector))
     }
 }
 
@@ -112,12 +139,13 @@ impl Claimant for Job {
     const COMPONENT: &'static str = "job-controller";
 
     /// One that does not select its own pods would release all that it makes.
-    fn selector(&self) -> Option<&LabelSelector> {
+    fn selector(&self) -> Option<Cow<'_, LabelSelector>> {
         let spec = self.spec.as_ref()?;
         let template = spec.template.metadata.as_ref();
         let labels = template.and_then(|metadata| metadata.labels.as_ref());
         let selector = spec.selector.as_ref();
-        selector.filter(|&selector| selects(Some(selector), labels))
+        let selector = selector.filter(|&selector| selects(Some(selector), labels));
+        selector.map(Cow::Borrowed)
     }
 
     /// Nobody else's pods have the UID by which a Job selects unless its author has chosen otherwise.
@@ -190,7 +218,9 @@ pub(super) async fn settle_revisions<C: Claimant>(
         leaves: |revision| is_deleting(&revision.metadata),
     };
     // Their names are not those of pods.
-    let takes = |claimant: &C, metadata: &ObjectMeta| selects(claimant.selector(), metadata.labels.as_ref());
+    let takes = |claimant: &C, metadata: &ObjectMeta| {
+        selects(claimant.selector().as_deref(), metadata.labels.as_ref())
+    };
     settle(world, claimant, takes, &revisions).await
 }
 
@@ -217,7 +247,7 @@ where
     if !claimant.adopts(world) {
         return Ok(all_written);
     }
-    let mut orphans = orphans(dependents.orphans, namespace(claimant.meta()), selector);
+    let mut orphans = orphans(dependents.orphans, namespace(claimant.meta()), &selector);
     orphans.retain(|one| !(dependents.leaves)(one) && takes(claimant, one.meta()));
     if orphans.is_empty() || !is_there(world, claimant).await? {
         return Ok(all_written);

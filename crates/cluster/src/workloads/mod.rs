@@ -1,4 +1,4 @@
-//! Workload controllers: what turns Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs into pods, and what says how many.
+//! Workload controllers: what turns Deployments, ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets, Jobs and CronJobs into pods, and what says how many.
 
 mod autoscalers;
 mod claims;
@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
 use serde_json::Value;
 use spokeshave_runtime::{Object, ObjectKey, ReconcileError, Requeue, Shutdown, Store, TaskGroup, WorkQueue};
 
@@ -33,6 +34,7 @@ const WORKERS: usize = 8;
 pub(crate) struct Workloads {
     deployments: WorkQueue<ObjectKey>,
     replica_sets: WorkQueue<ObjectKey>,
+    replication_controllers: WorkQueue<ObjectKey>,
     stateful_sets: WorkQueue<ObjectKey>,
     daemon_sets: WorkQueue<ObjectKey>,
     jobs: WorkQueue<ObjectKey>,
@@ -46,6 +48,7 @@ impl Workloads {
         let this = Self {
             deployments: world.queue("deployment"),
             replica_sets: world.queue("replicaset"),
+            replication_controllers: world.queue("replicationcontroller"),
             stateful_sets: world.queue("statefulset"),
             daemon_sets: world.queue("daemonset"),
             jobs: world.queue("job"),
@@ -66,6 +69,7 @@ impl Workloads {
         });
         follow(&world.deployments, &this.deployments);
         follow(&world.replica_sets, &this.replica_sets);
+        follow(&world.replication_controllers, &this.replication_controllers);
         follow(&world.stateful_sets, &this.stateful_sets);
         follow(&world.daemon_sets, &this.daemon_sets);
         follow(&world.jobs, &this.jobs);
@@ -79,6 +83,7 @@ impl Workloads {
         });
         let queues = [
             ("ReplicaSet", &this.replica_sets),
+            ("ReplicationController", &this.replication_controllers),
             ("StatefulSet", &this.stateful_sets),
             ("DaemonSet", &this.daemon_sets),
             ("Job", &this.jobs),
@@ -109,6 +114,11 @@ impl Workloads {
             }
         });
         follow_orphans(&world.pods, &world.replica_sets, &this.replica_sets);
+        follow_orphans(
+            &world.pods,
+            &world.replication_controllers,
+            &this.replication_controllers,
+        );
         follow_orphans(&world.pods, &world.stateful_sets, &this.stateful_sets);
         follow_orphans(&world.pods, &world.daemon_sets, &this.daemon_sets);
         follow_orphans(&world.replica_sets, &world.deployments, &this.deployments);
@@ -134,7 +144,14 @@ impl Workloads {
             };
         }
         start!("deployment", self.deployments, deployments::sync);
-        start!("replicaset", self.replica_sets, replica_sets::sync);
+        start!("replicaset", self.replica_sets, replica_sets::sync::<ReplicaSet>);
+        if world.options.replication_controllers {
+            start!(
+                "replicationcontroller",
+                self.replication_controllers,
+                replica_sets::sync::<ReplicationController>
+            );
+        }
         start!("statefulset", self.stateful_sets, stateful_sets::sync);
         start!("daemonset", self.daemon_sets, daemon_sets::sync);
         let records = self.job_records;

@@ -1,14 +1,15 @@
-//! ReplicaSets: the requested number of pods; the least valuable are removed first.
+//! ReplicaSets and, as they are the same but for their selector, ReplicationControllers: the requested number of pods; the least valuable are removed first.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ReplicationController};
 use serde_json::{Value, json};
-use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue};
+use spokeshave_runtime::{ObjectKey, ReconcileError, Requeue, Store};
 
+use super::claims::Claimant;
 use super::pods::{create_pod, delete_pod, pod_of, standing};
 use super::{active, claims, count_available, still, write_status};
 use crate::objects::{is_deleting, is_ready, name, node_of, time, uid};
@@ -18,38 +19,101 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// The condition of a set whose pods cannot be made or deleted.
 pub(super) const REPLICA_FAILURE: &str = "ReplicaFailure";
 
-pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
-    let Some(set) = world.replica_sets.get(&key) else {
+/// What keeps a number of pods from one template.
+pub(super) trait Replicas: Claimant {
+    /// Where those of its kind are.
+    fn store(world: &World) -> &Store<Self>;
+
+    /// How many pods it is to have.
+    fn replicas(&self) -> Option<i32>;
+
+    /// What its pods are made from.
+    fn template(&self) -> Option<&PodTemplateSpec>;
+
+    /// For how long its pods have to be ready to be available.
+    fn min_ready_seconds(&self) -> Option<i32>;
+
+    /// What is known of its status.
+    fn status(&self) -> Value;
+}
+
+impl Replicas for ReplicaSet {
+    fn store(world: &World) -> &Store<Self> {
+        &world.replica_sets
+    }
+
+    fn replicas(&self) -> Option<i32> {
+        self.spec.replicas
+    }
+
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        self.spec.template.as_ref()
+    }
+
+    fn min_ready_seconds(&self) -> Option<i32> {
+        self.spec.min_ready_seconds
+    }
+
+    fn status(&self) -> Value {
+        serde_json::to_value(&self.status).unwrap_or(Value::Null)
+    }
+}
+
+impl Replicas for ReplicationController {
+    fn store(world: &World) -> &Store<Self> {
+        &world.replication_controllers
+    }
+
+    fn replicas(&self) -> Option<i32> {
+        self.spec.as_ref()?.replicas
+    }
+
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        self.spec.as_ref()?.template.as_ref()
+    }
+
+    fn min_ready_seconds(&self) -> Option<i32> {
+        self.spec.as_ref()?.min_ready_seconds
+    }
+
+    fn status(&self) -> Value {
+        serde_json::to_value(&self.status).unwrap_or(Value::Null)
+    }
+}
+
+pub(super) async fn sync<R: Replicas>(world: Arc<World>, key: ObjectKey) -> Result<Requeue, ReconcileError> {
+    let store = R::store(&world);
+    let Some(set) = store.get(&key) else {
         return Ok(Requeue::Done);
     };
-    if is_deleting(&set.metadata) {
+    if is_deleting(set.meta()) {
         return Ok(Requeue::Done);
     }
     if !claims::settle_pods(&world, &*set).await? {
         return Ok(Requeue::Stale);
     }
     // While pods were claimed, it may have been scaled or deleted.
-    let Some(set) = still(&world.replica_sets, &key, &*set) else {
+    let Some(set) = still(store, &key, &*set) else {
         return Ok(Requeue::Done);
     };
-    let wanted = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
-    let pods = active(&world.pods_by_owner.get(uid(&set.metadata)));
-    let failure = resize(&world, &set, &pods, wanted).await.err();
-    let pods = active(&world.pods_by_owner.get(uid(&set.metadata)));
+    let wanted = usize::try_from(set.replicas().unwrap_or(1)).unwrap_or(0);
+    let pods = active(&world.pods_by_owner.get(uid(set.meta())));
+    let failure = resize(&world, &*set, &pods, wanted).await.err();
+    let pods = active(&world.pods_by_owner.get(uid(set.meta())));
     let ready = pods.iter().filter(|pod| is_ready(pod)).count();
     let now = world.clock.now();
-    let (available, again) = count_available(&pods, set.spec.min_ready_seconds, now);
+    let (available, again) = count_available(&pods, set.min_ready_seconds(), now);
     let mut status = json!({
-        "replicas": pods.len(), "fullyLabeledReplicas": pods.len(), "readyReplicas": ready, "availableReplicas": available, "observedGeneration": set.metadata.generation,
+        "replicas": pods.len(), "fullyLabeledReplicas": pods.len(), "readyReplicas": ready, "availableReplicas": available, "observedGeneration": set.meta().generation,
     });
+    let before = set.status();
     let problem = failure
         .as_ref()
         .map(|error| (pods.len() < wanted, error.to_string()));
-    if let Some(conditions) = conditions(&set, problem, now) {
+    if let Some(conditions) = conditions(&before, problem, now) {
         status["conditions"] = conditions;
     }
-    let before = serde_json::to_value(&set.status).unwrap_or(Value::Null);
-    write_status(&world, &world.replica_sets, &*set, &before, status).await?;
+    write_status(&world, store, &*set, &before, status).await?;
     match failure {
         Some(error) => Err(error),
         None => Ok(again),
@@ -59,14 +123,14 @@ pub(super) async fn sync(world: Arc<World>, key: ObjectKey) -> Result<Requeue, R
 /// Makes pods, or deletes some, until the first that cannot be made or deleted.
 async fn resize(
     world: &World,
-    set: &ReplicaSet,
+    set: &impl Replicas,
     pods: &[Arc<Pod>],
     wanted: usize,
 ) -> Result<(), ReconcileError> {
-    if let Some(template) = &set.spec.template {
+    if let Some(template) = set.template() {
         for _ in pods.len()..wanted {
             let mut pod = pod_of(set, template);
-            pod.metadata.generate_name = Some(format!("{}-", name(&set.metadata)));
+            pod.metadata.generate_name = Some(format!("{}-", name(set.meta())));
             create_pod(world, set, &pod).await?;
         }
     }
@@ -78,18 +142,16 @@ async fn resize(
     Ok(())
 }
 
-/// The conditions of a set, where they change: whether pods are missing that cannot be made, or are there that cannot be deleted, and why.
-fn conditions(set: &ReplicaSet, problem: Option<(bool, String)>, now: Timestamp) -> Option<Value> {
-    let status = set.status.iter();
-    let known: Vec<&ReplicaSetCondition> = status
-        .flat_map(|status| status.conditions.iter().flatten())
-        .collect();
-    let is_failure = |one: &ReplicaSetCondition| one.type_.as_deref() == Some(REPLICA_FAILURE);
-    if known.iter().any(|one| is_failure(one)) == problem.is_some() {
+/// The conditions in a status, where they change: whether pods are missing that cannot be made, or are there that cannot be deleted, and why.
+fn conditions(status: &Value, problem: Option<(bool, String)>, now: Timestamp) -> Option<Value> {
+    let known = status["conditions"].as_array();
+    let known = known.map(Vec::as_slice).unwrap_or_default();
+    let is_failure = |one: &Value| one["type"] == REPLICA_FAILURE;
+    if known.iter().any(is_failure) == problem.is_some() {
         return None;
     }
-    let others = known.into_iter().filter(|one| !is_failure(one));
-    let mut conditions: Vec<Value> = others.map(|one| json!(one)).collect();
+    let others = known.iter().filter(|one| !is_failure(one));
+    let mut conditions: Vec<Value> = others.cloned().collect();
     if let Some((are_missing, message)) = problem {
         let reason = if are_missing {
             "FailedCreate"
@@ -158,24 +220,20 @@ mod tests {
     #[test]
     fn what_cannot_be_made_is_a_condition_until_it_can() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
-        let set = |conditions: Value| -> ReplicaSet {
-            let object =
-                json!({"spec": {"selector": {}}, "status": {"replicas": 0, "conditions": conditions}});
-            serde_json::from_value(object).unwrap()
-        };
+        let with = |conditions: Value| json!({"replicas": 0, "conditions": conditions});
         let refused = || Some((true, "no quota".to_owned()));
-        let first = conditions(&set(Value::Null), refused(), now).unwrap();
+        let first = conditions(&Value::Null, refused(), now).unwrap();
         assert_eq!(first[0]["type"], "ReplicaFailure");
         assert_eq!(
             [&first[0]["reason"], &first[0]["message"]],
             ["FailedCreate", "no quota"]
         );
         assert_eq!(
-            conditions(&set(first.clone()), refused(), now),
+            conditions(&with(first.clone()), refused(), now),
             None,
             "it is known"
         );
-        assert_eq!(conditions(&set(first), None, now), Some(Value::Null));
-        assert_eq!(conditions(&set(Value::Null), None, now), None);
+        assert_eq!(conditions(&with(first), None, now), Some(Value::Null));
+        assert_eq!(conditions(&with(Value::Null), None, now), None);
     }
 }

@@ -8,6 +8,7 @@ use super::{changed, datum, key, mean_of, unit_words};
 use crate::compare::{Comparison, PolicyResult};
 use crate::metric::{METRICS, Metric};
 use crate::numbers;
+use crate::recorded::AsRecorded;
 use crate::unit::Unit;
 
 /// Metrics of the table at the top, with the heading that fits above it.
@@ -56,10 +57,25 @@ pub(super) fn main_table(comparison: &Comparison) -> Markup {
                         @for (name, _) in MAIN { td .number { (with_change(policy, name)) } }
                     }
                 }
+                @if let Some(recorded) = &comparison.setting.as_recorded { (as_recorded(recorded)) }
             }
         }
     };
     html! { section aria-label="The policies side by side" { (scroll("The policies side by side", table)) } }
+}
+
+/// What really was, as a row below the policies.
+fn as_recorded(recorded: &AsRecorded) -> Markup {
+    html! {
+        tr {
+            th scope="row" { "as recorded" div .note { (recorded.basis) ": " (recorded.file) } }
+            td .number {
+                @if let Some(cost) = recorded.cost { data data-of="asRecorded cost" value=(cost) { (numbers::value(cost, Unit::Dollars)) } }
+                @else { "–" }
+            }
+            td colspan=(MAIN.len() + 1) { (recorded.nodes()) div .note { (recorded.cost()) } }
+        }
+    }
 }
 
 fn cost(policy: &PolicyResult) -> Markup {

@@ -62,6 +62,7 @@ fn timeline(seed: u64) -> Timeline {
                 p99_ms: 40_000,
             },
             budget: None,
+            later: Vec::new(),
             claims: Vec::new(),
         }
     });

@@ -6,5 +6,6 @@ mod check_8;
 mod draws;
 mod engine;
 mod outputs;
+mod recorded;
 mod report;
 mod work;

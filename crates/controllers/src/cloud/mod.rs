@@ -21,6 +21,7 @@ use spokeshave_model::{InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, HookAnswer, Interruption, Interruptions, Measurement,
     NODE_CLASS_UNKNOWN, NodeClassKind, Notices, RegistrationHook, RepairPolicy, SharedClock, SharedWrites,
+    WatchFailures,
 };
 use spokeshave_runtime::{Epoch, Leadership};
 
@@ -287,6 +288,10 @@ impl CloudProvider for Measured {
 
     fn measurements(&self) -> Vec<Measurement> {
         self.inner.measurements()
+    }
+
+    fn watch_failures(&self) -> Option<&WatchFailures> {
+        self.inner.watch_failures()
     }
 
     fn notices(&self) -> Option<Notices<'_>> {

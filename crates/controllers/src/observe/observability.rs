@@ -11,8 +11,8 @@ use spokeshave_api::{NodePool, Quantity, QuantityMap, WireForm, labels};
 use spokeshave_model::Pod;
 use spokeshave_model::Resources;
 use spokeshave_model::pod::{is_daemon, is_terminal, limits, node_name, requests};
-use spokeshave_ports::{CloudProvider as _, Measurement};
-use spokeshave_runtime::{Gauge, Metrics};
+use spokeshave_ports::{CloudProvider as _, Measurement, WatchFailures};
+use spokeshave_runtime::{Gauge, Metrics, watch_failures};
 
 use crate::observe::conditions::{show_blocked, show_each};
 use crate::observe::ended_pools;
@@ -61,6 +61,15 @@ pub(crate) fn register(journal: &Arc<Journal>, metrics: &Metrics, objects: bool)
     let (weak, copies) = (Arc::downgrade(cluster), metrics.copies());
     copies.replace(measured(cluster, objects));
     metrics.before_render(move || with(&weak, |cluster| copies.replace(measured(cluster, objects))));
+    let (weak, failures) = (Arc::downgrade(cluster), watch_failures(metrics));
+    metrics.before_render(move || {
+        with(&weak, |cluster| {
+            let taken = cluster.cloud.watch_failures().map(WatchFailures::take);
+            for (kind, count) in taken.unwrap_or_default() {
+                failures.add(&[&kind], f64::from(count));
+            }
+        });
+    });
     ended_pools::forget(cluster, metrics);
     show_blocked(cluster, metrics);
     if !objects {

@@ -3,12 +3,14 @@
 //! One key a NodeClaim: a slow call to the cloud for one delays no other.
 
 mod consistency_checks;
+mod gone;
 mod prices;
 mod progress;
+mod remembered;
 mod tries;
 mod without_id;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use spokeshave_ports::CloudError;
 use spokeshave_runtime::{ReconcileError, Requeue};
 
 use self::progress::Notes;
+use self::remembered::Remembered;
 use self::tries::Tries;
 use crate::act::hands::Hands;
 use crate::act::instance_end::InstanceEnd;
@@ -47,13 +50,15 @@ pub(crate) struct Claims {
     cluster: Arc<Cluster>,
     hands: Hands,
     journal: Arc<Journal>,
-    /// Results of launches that are not written yet, and when they came, by UID (P-162). Lost: the cloud is asked again and finds the same instance.
-    launches: Mutex<BTreeMap<String, (NodeClaim, Timestamp)>>,
-    /// Tries of launches, by UID: what a failure writes on the claim must not bring the next try early.
-    tries: Mutex<BTreeMap<String, Tries>>,
-    /// When claims were last checked for consistency, by UID. Lost: they are checked once more.
-    checked: Mutex<BTreeMap<String, Timestamp>>,
+    /// Results of launches that are not written yet, and when they came (P-162). Lost: the cloud is asked again and finds the same instance.
+    launches: Remembered<(NodeClaim, Timestamp)>,
+    /// Tries of launches: what a failure writes on the claim must not bring the next try early.
+    tries: Remembered<Tries>,
+    /// When claims were last checked for consistency. Lost: they are checked once more.
+    checked: Remembered<Timestamp>,
     notes: Notes,
+    /// Names of claims that were not found and may come back, because they cannot be read.
+    missing: Mutex<BTreeSet<String>>,
     cloud: Measured,
 }
 
@@ -68,10 +73,11 @@ impl Claims {
             cluster,
             hands,
             journal,
-            launches: Mutex::default(),
-            tries: Mutex::default(),
-            checked: Mutex::default(),
+            launches: Remembered::default(),
+            tries: Remembered::default(),
+            checked: Remembered::default(),
             notes: Notes::default(),
+            missing: Mutex::default(),
             cloud,
         })
     }
@@ -190,8 +196,7 @@ impl Claims {
     /// A claim is tried before it times out: whoever led before may have been down, or have launched it without being able to say so.
     async fn launch(&self, claim: &Arc<NodeClaim>) -> Result<Requeue, ReconcileError> {
         let now = self.cluster.now();
-        let known = lock(&self.launches).get(claim.uid()).cloned();
-        if let Some((instance, since)) = known {
+        if let Some((instance, since)) = self.launches.get(claim) {
             // Without this word on the claim its Node cannot register either.
             let launched = lifecycle::launched(claim, &instance, since);
             return match lifecycle::liveness(&launched, now) {
@@ -222,7 +227,7 @@ impl Claims {
             Ok(instance) => {
                 let instance = self.priced(claim, instance).await;
                 let since = self.cluster.now();
-                lock(&self.launches).insert(claim.uid().to_owned(), (instance.clone(), since));
+                self.launches.insert(claim, (instance.clone(), since));
                 self.cluster.memory().launches.succeeded(claim);
                 self.launched(claim, &instance).await
             }
@@ -313,8 +318,8 @@ impl Claims {
         if !self.write(&patch(&current, Subresource::Status)).await? {
             return Ok(Requeue::Stale);
         }
-        lock(&self.launches).remove(claim.uid());
-        lock(&self.tries).remove(claim.uid());
+        self.launches.remove(claim);
+        self.tries.remove(claim);
         let after = lifecycle::launched(&current, instance, self.cluster.now());
         let label = |key: &str| after.label(key).unwrap_or_default().to_owned();
         let (kind, zone) = (label(labels::INSTANCE_TYPE), label(labels::ZONE));
@@ -544,13 +549,13 @@ impl Controller for Claims {
     /// One look at a NodeClaim.
     async fn reconcile(self: Arc<Self>, name: String) -> Looked {
         let Some(claim) = self.cluster.stores.node_claims.get_named(&name) else {
-            self.notes.forget(&name);
+            self.forget_if_gone(&name);
             return Ok(Requeue::Done);
         };
         if claim.is_deleting() {
-            lock(&self.launches).remove(claim.uid());
-            lock(&self.tries).remove(claim.uid());
-            lock(&self.checked).remove(claim.uid());
+            self.launches.remove(&claim);
+            self.tries.remove(&claim);
+            self.checked.remove(&claim);
         }
         if !self.cluster.is_ours(&claim) {
             return Ok(Requeue::Done);

@@ -8,7 +8,9 @@ use kube::api::DynamicObject;
 use spokeshave_api::{NodeClaim, NodePool};
 use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, PriceFeed};
-use spokeshave_ports::{CloudError, CloudFuture, CloudProvider, Measurement, NodeClassKind, RepairPolicy};
+use spokeshave_ports::{
+    CloudError, CloudFuture, CloudProvider, Measurement, NodeClassKind, RepairPolicy, WatchFailures,
+};
 
 /// A provider without launches, ends and messages.
 #[derive(Debug)]
@@ -62,6 +64,10 @@ impl CloudProvider for ReadOnlyCloud {
 
     fn measurements(&self) -> Vec<Measurement> {
         self.0.measurements()
+    }
+
+    fn watch_failures(&self) -> Option<&WatchFailures> {
+        self.0.watch_failures()
     }
 
     fn price_feed(&self) -> PriceFeed {

@@ -158,3 +158,16 @@ async fn a_033_after_a_restart_profiles_wait_for_nodeclaims_that_cannot_be_read(
     let left = world.cloud.profiles();
     assert!(left.len() == 1 && left != first, "{left:?}");
 }
+
+/// Whoever serves the metrics counts them together with those of all other watches.
+#[tokio::test(start_paused = true)]
+async fn watches_of_the_provider_that_fail_are_counted_by_kind() {
+    let world = World::new(Options::new(CLUSTER)).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let name = "nodeclaims.karpenter.sh";
+    definitions.delete(name, &DeleteParams::default()).await.unwrap();
+    let provider = world.provider();
+    world.pass(10).await;
+    let counted: Vec<String> = provider.watch_failures().unwrap().take().into_keys().collect();
+    assert_eq!(counted, ["NodeClaim"]);
+}

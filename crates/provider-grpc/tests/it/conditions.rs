@@ -1,11 +1,13 @@
 //! Conditions of Nodes that a provider names in its handshake, on an API server (G-018).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use serde_json::{Value, json};
 use spokeshave_apiserver::{ApiServer, Config};
 use spokeshave_model::interruption::InterruptionKind;
@@ -14,6 +16,7 @@ use spokeshave_provider_grpc::{
     ClientOptions, DuplexConnector, GrpcProvider, KubeNodes, Server, ServerOptions, wire,
 };
 use tokio::task::JoinHandle;
+use tower::BoxError;
 
 use crate::shed::{Shed, clock, options};
 
@@ -35,6 +38,22 @@ struct OnCluster {
     /// What the next connection is told.
     rules: Arc<Mutex<Vec<wire::ConditionRule>>>,
     connections: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    /// The API server answers none of the provider's requests.
+    is_out: Arc<AtomicBool>,
+}
+
+/// A client whose API server can be out of reach.
+fn interruptible(client: kube::Client, is_out: Arc<AtomicBool>) -> kube::Client {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (client, is_out) = (client.clone(), is_out.load(Ordering::Relaxed));
+        async move {
+            if is_out {
+                return Err(BoxError::from("out of reach"));
+            }
+            client.send(request).await.map_err(BoxError::from)
+        }
+    });
+    kube::Client::new(service, "default")
 }
 
 impl OnCluster {
@@ -64,8 +83,9 @@ impl OnCluster {
                 accepted.lock().expect("no panic").push(task);
             }
         });
+        let is_out = Arc::new(AtomicBool::new(false));
         let options = ClientOptions {
-            nodes: Some(KubeNodes(client)),
+            nodes: Some(KubeNodes::new(interruptible(client, is_out.clone()))),
             ..options(Arc::new(connector))
         };
         let provider = GrpcProvider::connect(options, clock.clone()).await;
@@ -76,6 +96,7 @@ impl OnCluster {
             clock,
             rules,
             connections,
+            is_out,
         }
     }
 
@@ -197,4 +218,19 @@ async fn g_018_g_019_rules_that_change_are_taken_over() {
     let told = messages.next().await.expect("by the last rule");
     assert_eq!(told.kind, Ok(InterruptionKind::ScheduledChange));
     leader.abort();
+}
+
+/// Whoever serves the metrics counts them together with those of all other watches, also over the end of a term.
+#[tokio::test(start_paused = true)]
+async fn watches_of_nodes_that_fail_are_counted() {
+    let cluster = OnCluster::new(vec![preempted()]).await;
+    cluster.is_out.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        let leader = cluster.lead();
+        // Lists fail at 0, 1, 3 and 7 seconds.
+        cluster.clock.sleep(Duration::from_secs(10)).await;
+        leader.abort();
+    }
+    let counted = cluster.provider.watch_failures().expect("it watches").take();
+    assert_eq!(counted.get("Node"), Some(&8), "{counted:?}");
 }

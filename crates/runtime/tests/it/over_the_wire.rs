@@ -16,6 +16,7 @@ use spokeshave_runtime::client::{ClientOptions, RequestLog, from_config};
 use spokeshave_runtime::{Metrics, ObjectKey, Reflector, Shutdown, Store, TaskGroup, WatchOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::Barrier;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 #[tokio::test]
@@ -144,16 +145,22 @@ const SILENCE: Duration = Duration::from_secs(76);
 /// A deadline for a failure only: what is waited for are events.
 const NEVER: Duration = Duration::from_secs(120);
 
-/// A server that gives these answers, one to each request, and then none any more, as behind a firewall that has forgotten its connections. Tells the first
-/// line of each request.
-async fn server_that_falls_silent(answers: Vec<String>) -> (SocketAddr, UnboundedReceiver<String>) {
+/// A server that gives these answers, one to each request and so many at once, and then none any more, as behind a firewall that has forgotten its connections.
+/// Tells the number of the connection and the first line of each request.
+async fn server_that_falls_silent(
+    answers: Vec<String>,
+    at_once: usize,
+) -> (SocketAddr, UnboundedReceiver<(usize, String)>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
+    let together = Arc::new(Barrier::new(at_once));
     let (tell, asked) = unbounded_channel();
     tokio::spawn(async move {
+        let mut connections = 0..;
         while let Ok((mut stream, _)) = listener.accept().await {
-            let (answers, tell) = (answers.clone(), tell.clone());
+            let number = connections.next().unwrap();
+            let (answers, tell, together) = (answers.clone(), tell.clone(), together.clone());
             tokio::spawn(async move {
                 let mut read: Vec<u8> = Vec::new();
                 loop {
@@ -161,8 +168,9 @@ async fn server_that_falls_silent(answers: Vec<String>) -> (SocketAddr, Unbounde
                         let head: Vec<u8> = read.drain(..end + 4).collect();
                         let head = String::from_utf8(head).unwrap();
                         let answer = answers.lock().unwrap().pop_front();
-                        let _ = tell.send(head.lines().next().unwrap().to_owned());
+                        let _ = tell.send((number, head.lines().next().unwrap().to_owned()));
                         if let Some(answer) = answer {
+                            together.wait().await;
                             let _ = stream.write_all(answer.as_bytes()).await;
                         }
                     }
@@ -176,9 +184,53 @@ async fn server_that_falls_silent(answers: Vec<String>) -> (SocketAddr, Unbounde
     (address, asked)
 }
 
+/// An answer of known length.
+fn whole(body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
+}
+
+/// The connections of a pool are lost together, and whoever finds that out spares the others the wait.
+#[tokio::test]
+async fn a_request_that_waits_long_takes_the_idle_connections_out_of_use() {
+    let object =
+        whole(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default"}}"#);
+    let (address, mut asked) = server_that_falls_silent(vec![object.clone(), object], 2).await;
+    let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    let client = from_config(config, &ClientOptions::default(), clock).unwrap();
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    let (one, other) = tokio::join!(api.get("one"), api.get("other"));
+    assert!(one.is_ok() && other.is_ok(), "{one:?} {other:?}");
+    let mut idle = [asked.recv().await.unwrap().0, asked.recv().await.unwrap().0];
+    idle.sort_unstable();
+    assert_eq!(idle, [0, 1]);
+    let waits = api.clone();
+    let waits = tokio::spawn(async move { waits.get("waits").await });
+    let (connection, _) = asked.recv().await.unwrap();
+    assert!(idle.contains(&connection), "as long as nothing is suspicious");
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    tokio::time::resume();
+    let next = tokio::spawn(async move { api.get("next").await });
+    let request = tokio::time::timeout(NEVER, asked.recv()).await;
+    let (connection, request) = request.expect("it is sent").unwrap();
+    assert!(request.contains("/next"), "{request}");
+    assert!(
+        !idle.contains(&connection),
+        "the other idle one may be lost as well"
+    );
+    // That one may only be slow, and has its time.
+    assert!(!waits.is_finished());
+    tokio::time::pause();
+    let answer = tokio::time::timeout(SILENCE, waits).await;
+    assert!(answer.expect("it does not wait for ever").unwrap().is_err());
+    next.abort();
+}
+
 #[tokio::test]
 async fn a_request_that_nobody_answers_fails() {
-    let (address, mut asked) = server_that_falls_silent(Vec::new()).await;
+    let (address, mut asked) = server_that_falls_silent(Vec::new(), 1).await;
     let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     let client = from_config(config, &ClientOptions::default(), clock).unwrap();
@@ -195,17 +247,14 @@ async fn a_request_that_nobody_answers_fails() {
 
 #[tokio::test]
 async fn a_watch_that_has_fallen_silent_goes_on_over_another_connection() {
-    let list = r#"{"apiVersion":"v1","kind":"ConfigMapList","metadata":{"resourceVersion":"7"},"items":[]}"#;
-    let list = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{list}",
-        list.len()
-    );
+    let list =
+        whole(r#"{"apiVersion":"v1","kind":"ConfigMapList","metadata":{"resourceVersion":"7"},"items":[]}"#);
     let event = r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default","uid":"1","resourceVersion":"8"}}}"#;
     let watch = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{event}\n\r\n",
         event.len() + 1
     );
-    let (address, mut asked) = server_that_falls_silent(vec![list, watch]).await;
+    let (address, mut asked) = server_that_falls_silent(vec![list, watch], 1).await;
     let clock = TokioClock::new("2026-01-01T00:00:00Z".parse().unwrap(), 1.0).shared();
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     let client = from_config(config, &ClientOptions::default(), clock.clone()).unwrap();
@@ -227,7 +276,8 @@ async fn a_watch_that_has_fallen_silent_goes_on_over_another_connection() {
     let mut requests = Vec::new();
     for _ in 0..3 {
         let request = tokio::time::timeout(NEVER, asked.recv()).await;
-        requests.push(request.expect("the watch is begun anew").unwrap());
+        let (_, request) = request.expect("the watch is begun anew").unwrap();
+        requests.push(request);
     }
     assert!(
         requests[2].contains("watch=true") && requests[2].contains("resourceVersion=8"),

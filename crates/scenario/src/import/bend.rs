@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use spokeshave_api::{Quantity, WireForm};
 
@@ -28,6 +29,11 @@ pub fn bend(recorded: Recorded, source: &Source, duration_ms: u64) -> Result<Tim
         scale(owner, "cpu", source.scale_cpu);
         scale(owner, "memory", source.scale_memory);
     }
+    // What is scaled does not fit onto the nodes on which it was, and these are not there more than once.
+    let placements = match source.is_of_its_size() {
+        true => std::mem::take(&mut timeline.placements),
+        false => Vec::new(),
+    };
     if source.speed != 1.0 {
         let faster = |milliseconds: u64| libm::round(milliseconds as f64 / source.speed) as u64;
         for event in &mut timeline.events {
@@ -49,6 +55,7 @@ pub fn bend(recorded: Recorded, source: &Source, duration_ms: u64) -> Result<Tim
     check(timeline.events.len() as u64 * u64::from(source.copies))?;
     let mut whole = copied(timeline, source.copies)?;
     whole.sort();
+    whole.placements = placements;
     Ok(whole)
 }
 
@@ -66,7 +73,13 @@ fn scale(owner: &mut Owner, resource: &str, factor: f64) {
     if factor == 1.0 {
         return;
     }
-    let Some(spec) = &mut Arc::make_mut(&mut owner.template).spec else {
+    for template in owner.templates_mut() {
+        scale_template(Arc::make_mut(template), resource, factor);
+    }
+}
+
+fn scale_template(template: &mut PodTemplateSpec, resource: &str, factor: f64) {
+    let Some(spec) = &mut template.spec else {
         return;
     };
     let containers = spec
@@ -116,7 +129,7 @@ fn repeated(mut timeline: Timeline, recorded_ms: u64, duration_ms: u64) -> Resul
     }
     let numbers = timeline.events.iter().filter_map(|event| match event.change {
         Change::Begin { pod, .. } | Change::End { pod } => Some(pod),
-        Change::Replicas(_) => None,
+        Change::Replicas(_) | Change::Template(_) => None,
     });
     let mut repetition = Repetition {
         timeline: &timeline,
@@ -124,6 +137,7 @@ fn repeated(mut timeline: Timeline, recorded_ms: u64, duration_ms: u64) -> Resul
         events: Vec::new(),
         left: BTreeSet::new(),
         scaled: BTreeSet::new(),
+        renewed: BTreeSet::new(),
     };
     for round in 0..rounds {
         repetition.add(round, round.saturating_mul(span));
@@ -132,6 +146,7 @@ fn repeated(mut timeline: Timeline, recorded_ms: u64, duration_ms: u64) -> Resul
         owners: timeline.owners.clone(),
         budgets: timeline.budgets.clone(),
         events: repetition.events,
+        ..Timeline::default()
     };
     // Of one instant, ends at a seam come before the beginnings, because they were added first.
     whole.sort();
@@ -187,6 +202,8 @@ struct Repetition<'a> {
     left: BTreeSet<(OwnerId, u64)>,
     /// Owners to which the round before has left replicas.
     scaled: BTreeSet<OwnerId>,
+    /// Owners that make their pods from another template than at first when a round is over.
+    renewed: BTreeSet<OwnerId>,
 }
 
 impl Repetition<'_> {
@@ -203,6 +220,14 @@ impl Repetition<'_> {
                         scaled.remove(&event.owner);
                     }
                     Change::Replicas(*count)
+                }
+                Change::Template(template) => {
+                    if *template > 0 {
+                        self.renewed.insert(event.owner);
+                    } else {
+                        self.renewed.remove(&event.owner);
+                    }
+                    Change::Template(*template)
                 }
                 Change::Begin { pod, runs_ms } => {
                     let lives_on = names.get(&(event.owner, *pod)).copied();
@@ -260,9 +285,16 @@ impl Repetition<'_> {
                         names.insert((event.owner, pod), oldest.1);
                     }
                 }
-                Change::Begin { .. } | Change::End { .. } => {}
+                Change::Template(_) | Change::Begin { .. } | Change::End { .. } => {}
             }
         }
+        // What begins in this round begins as it did first.
+        let first = std::mem::take(&mut self.renewed).into_iter();
+        self.events.extend(first.map(|owner| Event {
+            at_ms,
+            owner,
+            change: Change::Template(0),
+        }));
         let ends = left.into_iter().map(|(owner, pod)| (owner, Change::End { pod }));
         let ends = ends.chain(scaled.into_iter().map(|owner| (owner, Change::Replicas(0))));
         self.events

@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use spokeshave_model::pod::requests_of_template;
 
 use super::objects::Budget;
+use super::versions::{Alike, Versions};
 use super::{ImportError, MOST_OWNERS};
 use crate::generate::MOST_EVENTS;
 use crate::timeline::{Change, Event, Owner, OwnerId, OwnerKind, Timeline};
@@ -21,7 +23,9 @@ pub(crate) type Key = (OwnerKind, String, String);
 pub(crate) struct Builder {
     index: BTreeMap<Key, OwnerId>,
     timeline: Timeline,
-    /// Workloads whose pods became others than at first, and when.
+    /// From which templates owners make their pods, and when.
+    versions: Versions,
+    /// Workloads whose pods became others than at first, which is not told, and when.
     changed: BTreeMap<Key, u64>,
     /// PodDisruptionBudgets that came, changed or went, by namespace and name, and when they first did.
     unsteady: BTreeMap<(String, String), u64>,
@@ -34,10 +38,8 @@ impl Builder {
             return Ok(*known);
         }
         let count = self.timeline.owners.len();
-        if count >= MOST_OWNERS {
-            return Err(ImportError::whole(format!(
-                "has more than {MOST_OWNERS} workloads; expected a recording of one cluster"
-            )));
+        if count + self.versions.count() >= MOST_OWNERS {
+            return Err(too_many());
         }
         let id = OwnerId(count as u32);
         self.timeline.owners.push(make());
@@ -50,18 +52,35 @@ impl Builder {
         self.index.get(key).copied()
     }
 
-    /// Notes that a workload wants pods of another specification. An owner has one template, and keeps its first.
+    /// Notes that a workload has pods of another specification, in a recording without their templates: they are taken to stay as they were first.
     pub(crate) fn changes(&mut self, at_ms: u64, key: &Key) {
         self.changed.entry(key.clone()).or_insert(at_ms);
     }
 
-    /// The same when a workload that is known does so.
-    pub(crate) fn compare(&mut self, at_ms: u64, key: &Key, now: &Owner) {
-        let Some(known) = self.known(key) else {
-            return;
+    /// An owner that is known makes its pods from this template from now on, unless it is like the one that it has. A Deployment or a StatefulSet then replaces
+    /// its pods; of any other owner those have it that begin from now on.
+    ///
+    /// # Errors
+    /// There are more templates than fit into memory, or more events.
+    pub(crate) fn template(
+        &mut self,
+        at_ms: u64,
+        id: OwnerId,
+        template: &Arc<PodTemplateSpec>,
+        alike: Alike,
+    ) -> Result<(), ImportError> {
+        let owners = self.timeline.owners.len();
+        let owner = &mut self.timeline.owners[id.0 as usize];
+        let Some(number) = self.versions.turn(id, owner, template, alike) else {
+            return Ok(());
         };
-        if self.timeline.owners[known.0 as usize].template.spec != now.template.spec {
-            self.changes(at_ms, key);
+        let is_rolled = matches!(owner.kind, OwnerKind::Deployment | OwnerKind::StatefulSet);
+        if owners + self.versions.count() > MOST_OWNERS {
+            return Err(too_many());
+        }
+        match is_rolled {
+            true => self.event(at_ms, id, Change::Template(number)),
+            false => Ok(()),
         }
     }
 
@@ -82,8 +101,25 @@ impl Builder {
 
     /// What is not told, in sentences.
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
-        let workloads = self.note_of_workloads().into_iter();
+        let rollouts = self.note_of_rollouts().into_iter();
+        let workloads = rollouts.chain(self.note_of_workloads());
         workloads.chain(self.note_of_budgets())
+    }
+
+    /// What is told of workloads that changed.
+    fn note_of_rollouts(&self) -> Option<String> {
+        let events = self.timeline.events.iter();
+        let rollouts = events.filter(|event| matches!(event.change, Change::Template(_)));
+        let rollouts: Vec<&Event> = rollouts.collect();
+        let first = rollouts.iter().min_by_key(|event| event.at_ms)?;
+        let owner = &self.timeline.owners[first.owner.0 as usize];
+        Some(format!(
+            "{} roll-outs of other pod templates are played, the first of them of {}/{} after {} minutes: Deployments replace a quarter of their pods at a time, StatefulSets one after the other",
+            rollouts.len(),
+            owner.namespace,
+            owner.name,
+            first.at_ms / 60_000
+        ))
     }
 
     /// What is not told about workloads that changed.
@@ -145,6 +181,9 @@ impl Builder {
                 "has more than {MOST_EVENTS} events, and more do not fit into memory; cut it into pieces"
             )));
         }
+        if let Change::Begin { pod, .. } = change {
+            self.versions.begins(owner, pod);
+        }
         self.timeline.events.push(Event { at_ms, owner, change });
         Ok(())
     }
@@ -152,6 +191,13 @@ impl Builder {
     /// The timeline, in order of time.
     pub(crate) fn finish(mut self) -> Timeline {
         self.timeline.sort();
+        self.versions.tell(&mut self.timeline);
         self.timeline
     }
+}
+
+fn too_many() -> ImportError {
+    ImportError::whole(format!(
+        "has more than {MOST_OWNERS} workloads and versions of their pod templates; expected a recording of one cluster"
+    ))
 }

@@ -78,13 +78,15 @@ fn suffix(namespaces: &BTreeSet<String>, copies: u32) -> Result<String, ImportEr
 /// Gives an owner the namespace of its copy, and lets it look for its neighbours in those of that copy.
 fn set_apart(owner: &mut Owner, namespaces: &BTreeSet<String>, of_copy: &impl Fn(&str) -> String) {
     owner.namespace = of_copy(&owner.namespace);
-    let mut template = PodTemplateSpec::clone(&owner.template);
-    for term in affinity_terms(&mut template) {
-        narrow(term, namespaces, of_copy);
-    }
-    // Copies share a template that is alike.
-    if template != *owner.template {
-        owner.template = Arc::new(template);
+    for known in owner.templates_mut() {
+        let mut template = PodTemplateSpec::clone(known);
+        for term in affinity_terms(&mut template) {
+            narrow(term, namespaces, of_copy);
+        }
+        // Copies share a template that is alike.
+        if template != **known {
+            *known = Arc::new(template);
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::inventory::{Inventory, is_gated, is_living, model_of};
+use super::objects::Pod;
 use super::recording::looked_ms;
+use super::versions::Alike;
 use super::{Builder, ImportError, Key, Recorded};
 use crate::timeline::{Change, OwnerId, OwnerKind};
 
@@ -74,12 +76,16 @@ impl Dumps {
             let Some(owner) = inventory.owner(key, workload, model) else {
                 continue;
             };
-            if workload.is_some() {
-                self.builder.compare(at, key, &owner);
-            } else if let Some(pod) = pods.iter().find(|pod| is_living(pod)) {
-                self.builder.compare_requests(at, key, &pod.spec);
+            let is_told = workload.is_some_and(|workload| workload.template.is_some());
+            if is_told && let Some(id) = self.builder.known(key) {
+                self.builder.template(at, id, &owner.template, Alike::Seen)?;
             }
             if matches!(key.0, OwnerKind::Deployment | OwnerKind::StatefulSet) {
+                // Of pods of two versions nobody knows which one is wanted.
+                let shown = pods.iter().find(|pod| !is_told && is_living(pod));
+                if let Some(pod) = shown {
+                    self.builder.compare_requests(at, key, &pod.spec);
+                }
                 let count = match workload {
                     Some(workload) => workload.replicas,
                     None => u32::try_from(living.count()).unwrap_or(u32::MAX),
@@ -99,9 +105,8 @@ impl Dumps {
                     continue;
                 }
                 let begin = within(pod.meta.creation_timestamp);
-                let pod = self.number(id);
-                self.builder
-                    .event(begin, id, Change::Begin { pod, runs_ms: None })?;
+                let like = (!is_told).then_some((inventory, key, *pod));
+                let pod = self.begin(begin, id, like)?;
                 self.pods.insert(name, (id, pod, begin));
             }
             for pod in pods.iter().filter(|pod| !is_living(pod)) {
@@ -115,10 +120,9 @@ impl Dumps {
                     && is_later
                 {
                     // Born and gone between two dumps.
-                    let pod = self.number(id);
                     let begin = within(Some(created));
-                    self.builder
-                        .event(begin, id, Change::Begin { pod, runs_ms: None })?;
+                    let like = (!is_told).then_some((inventory, key, *pod));
+                    let pod = self.begin(begin, id, like)?;
                     self.builder
                         .event(within(Some(finished)).max(begin), id, Change::End { pod })?;
                 }
@@ -169,6 +173,24 @@ impl Dumps {
         }
     }
 
+    /// One more pod of an owner, and its number. `like`: the pod that tells from which template, where its owner does not.
+    fn begin(
+        &mut self,
+        at: u64,
+        owner: OwnerId,
+        like: Option<(&Inventory, &Key, &Pod)>,
+    ) -> Result<u64, ImportError> {
+        let like = like.and_then(|(inventory, key, pod)| inventory.owner(key, None, Some(pod)));
+        if let Some(like) = like {
+            self.builder
+                .template(at, owner, &like.template, Alike::Requests)?;
+        }
+        let pod = self.number(owner);
+        self.builder
+            .event(at, owner, Change::Begin { pod, runs_ms: None })?;
+        Ok(pod)
+    }
+
     fn number(&mut self, owner: OwnerId) -> u64 {
         let next = self.next_pod.entry(owner).or_default();
         *next += 1;
@@ -184,6 +206,7 @@ impl Dumps {
             timeline: self.builder.finish(),
             recorded_ms: looked_ms(base, self.last_ms, self.step_ms),
             notes,
+            ..Recorded::default()
         })
     }
 }

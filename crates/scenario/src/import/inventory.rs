@@ -16,7 +16,7 @@ use super::objects::{Budget, Meta, Object, Pod, Workload};
 use super::redact::is_read;
 use super::runs::{Ran, Runs};
 use super::{Builder, ImportError, Key};
-use crate::timeline::{Change, Owner, OwnerKind, Spread, Timeline};
+use crate::timeline::{Change, Owner, OwnerId, OwnerKind, Placement, Spread, Timeline};
 
 /// From the start on a node until a pod is ready, which no dump says.
 pub(crate) const READY: Spread = Spread {
@@ -272,7 +272,7 @@ impl Inventory {
         found
     }
 
-    /// The timeline of a cluster whose workloads stay as they are, and whose CronJobs go on.
+    /// The timeline of a cluster whose workloads stay as they are, on the nodes where their pods are, and whose CronJobs go on.
     ///
     /// # Errors
     /// It would have more events than fit into memory.
@@ -280,6 +280,7 @@ impl Inventory {
         let mut builder = Builder::default();
         // What is to be said of them is in the notes.
         let mut crons = Crons::default();
+        let mut placements = Vec::new();
         let by_owner = self.pods_by_owner();
         let workloads = self.top_workloads();
         let runs = self.runs_of_jobs();
@@ -306,6 +307,7 @@ impl Inventory {
                     if count > 0 {
                         let id = builder.owner(key, || owner)?;
                         builder.event(0, id, Change::Replicas(count))?;
+                        placements.extend(places(key, id, &living, u64::from(count)));
                     }
                 }
                 OwnerKind::Bare => {
@@ -319,6 +321,7 @@ impl Inventory {
                                 runs_ms: None,
                             },
                         )?;
+                        placements.extend(places(key, id, &living, 1));
                     }
                 }
                 OwnerKind::Job | OwnerKind::Other => {
@@ -326,6 +329,14 @@ impl Inventory {
                     let known = runs.get(key).map_or(&[][..], Vec::as_slice);
                     let mut own = Runs::new(id, known);
                     own.begin(&mut builder, 0, living.len())?;
+                    let mut placed = places(key, id, &living, living.len() as u64);
+                    if !known.is_empty() {
+                        for one in &mut placed {
+                            let pod = usize::try_from(one.pod).ok().and_then(|place| living.get(place));
+                            one.works_since = pod.and_then(|pod| self.works_since(key, pod));
+                        }
+                    }
+                    placements.extend(placed);
                     if let Some(workload) = workload
                         && let Some((schedule, zone)) = when(&mut crons, key, workload)
                     {
@@ -335,7 +346,23 @@ impl Inventory {
                 }
             }
         }
-        Ok(builder.finish())
+        let mut timeline = builder.finish();
+        timeline.placements = placements;
+        Ok(timeline)
+    }
+
+    /// Since when a pod has been at what its Job takes a known time for. Where pods run one after the other, it goes on with what those before it have begun.
+    fn works_since(&self, (_, namespace, above): &Key, pod: &Pod) -> Option<Timestamp> {
+        let find = |kind: &str, name: &str| {
+            let key = (kind.to_owned(), namespace.clone(), name.to_owned());
+            self.workloads.get(&key)
+        };
+        let name = pod.meta.controller().map_or("", |owner| owner.name.as_str());
+        let job = find("Job", name);
+        let spec = job.or_else(|| find("CronJob", above));
+        let in_turn = spec.filter(|spec| spec.completions.is_some_and(|needed| needed > spec.replicas));
+        let began = in_turn.and(job).and_then(|job| job.started);
+        began.or(pod.started)
     }
 
     /// An owner, from its template or else from one of its pods.
@@ -360,9 +387,40 @@ impl Inventory {
             ready: READY,
             // Those of the dump select whom they are for.
             budget: None,
+            later: Vec::new(),
             claims,
         })
     }
+}
+
+/// Where pods of an owner are that begins with so many, by their numbers in a simulation: those of a StatefulSet are its ordinals, those of a Deployment follow
+/// each other, and pods of others have their places among all that live. Those that are too many are left out, as a controller would delete them.
+fn places((kind, _, name): &Key, owner: OwnerId, living: &[&Pod], most: u64) -> Vec<Placement> {
+    let mut found: Vec<Placement> = Vec::new();
+    for (place, pod) in (0..).zip(living) {
+        let node = pod.spec.node_name.as_ref().filter(|node| !node.is_empty());
+        let number = match kind {
+            OwnerKind::Deployment => Some(found.len() as u64),
+            OwnerKind::StatefulSet => ordinal(name, pod.meta.name()),
+            OwnerKind::Job | OwnerKind::Bare | OwnerKind::Other => Some(place),
+        };
+        if let (Some(node), Some(number)) = (node, number.filter(|number| *number < most)) {
+            found.push(Placement {
+                owner,
+                pod: number,
+                node: node.clone(),
+                since: pod.started.or(pod.meta.creation_timestamp),
+                works_since: None,
+            });
+        }
+    }
+    found
+}
+
+/// The ordinal of a StatefulSet's pod: 2 of `db-2`.
+pub(crate) fn ordinal(set: &str, pod: &str) -> Option<u64> {
+    let digits = pod.strip_prefix(set)?.strip_prefix('-')?;
+    digits.parse().ok()
 }
 
 /// When a CronJob runs, and by whose clocks; none for one that is suspended, and for other workloads.
@@ -477,7 +535,7 @@ fn without_hash<'n>(name: &'n str, pod: &Meta) -> &'n str {
 }
 
 /// `backup` of the Job `backup-29012345`: a CronJob numbers its Jobs by minutes.
-fn without_time(name: &str) -> &str {
+pub(crate) fn without_time(name: &str) -> &str {
     match name.rsplit_once('-') {
         Some((rest, number)) if number.len() >= 8 && number.bytes().all(|byte| byte.is_ascii_digit()) => rest,
         _ => name,

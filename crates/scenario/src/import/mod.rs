@@ -14,6 +14,8 @@ pub mod inventory;
 mod kubereplay;
 mod lines;
 mod lives;
+mod names;
+mod nodes;
 pub mod objects;
 mod packed;
 mod prometheus;
@@ -26,11 +28,14 @@ mod sktrace;
 mod stream;
 mod table;
 mod templates;
+mod versions;
 
 use std::fmt;
 
 pub use bend::bend;
 pub(crate) use builder::{Builder, Key};
+pub use names::hash_names;
+pub use nodes::{Instance, RecordedNodes};
 pub use recording::{Recorded, Recording};
 
 /// Owners that a recording may have; more is a recording that is something else.

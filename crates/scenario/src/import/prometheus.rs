@@ -324,6 +324,7 @@ impl Prometheus {
                 template: Arc::new(template(&key.2, &shape, 0)),
                 ready: READY,
                 budget: None,
+                later: Vec::new(),
                 claims: Vec::new(),
             })?;
             let after = |instant: i64| u64::try_from(instant.saturating_sub(base)).unwrap_or(0);
@@ -384,6 +385,7 @@ impl Prometheus {
             timeline: builder.finish(),
             recorded_ms: looked_ms(base, end, least),
             notes,
+            ..Recorded::default()
         })
     }
 

@@ -1,13 +1,15 @@
 //! Recordings of `spokeshave record`: one JSON object a line, the first of them a head.
 //!
 //! Owns the format. Each line after the head is `{"at": INSTANT, "what": "applied" or "deleted", "object": {…}}`, in order of time. The last one is
-//! `{"at": INSTANT, "what": "ended"}`: until then nothing more changed. A recording that was killed lacks it, and so do older ones.
+//! `{"at": INSTANT, "what": "ended"}`: until then nothing more changed. A recording that was killed lacks it, and so do older ones. Objects of kinds that a reader
+//! does not know are passed over, as those of Nodes and NodeClaims were before there was something to read of them: what lines mean is added to, never changed.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::lines::Lines;
+use super::nodes::NodeReader;
 use super::objects::{Meta, Object, is_read};
 use super::stream::Stream;
 use super::{ImportError, Place};
@@ -44,7 +46,7 @@ struct Identity {
     metadata: Meta,
 }
 
-pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<(), ImportError> {
+pub(crate) fn read(bytes: &[u8], stream: &mut Stream, nodes: &mut NodeReader) -> Result<(), ImportError> {
     let mut lines = Lines::new(bytes);
     let head: Option<Head> = lines
         .next()?
@@ -75,20 +77,28 @@ pub(crate) fn read(bytes: &[u8], stream: &mut Stream) -> Result<(), ImportError>
         }
         last = Some(line.at);
         let at = line.at.as_millisecond();
+        if line.what != What::Ended {
+            nodes.looked(line.at);
+        }
         match (line.what, line.object) {
             (What::Ended, _) => {
                 stream.seen(at);
                 Ok(())
             }
             (What::Applied, Some(object)) => {
-                let object = Object::read(object.get(), None).map_err(wrong)?;
-                stream.applied(at, object)
+                let read = Object::read(object.get(), None).map_err(wrong)?;
+                let noted = match read {
+                    Object::Other => nodes.applied(line.at, object.get()),
+                    _ => Ok(()),
+                };
+                noted.and_then(|()| stream.applied(at, read))
             }
             (What::Deleted, Some(object)) => {
                 let gone: Identity = serde_json::from_str(object.get()).map_err(wrong)?;
                 if is_read(&gone.api_version, &gone.kind) {
                     stream.deleted(at, &gone.kind, gone.metadata.namespace(), gone.metadata.name())
                 } else {
+                    nodes.deleted(line.at, &gone.api_version, &gone.kind, gone.metadata.name());
                     stream.applied(at, Object::Other)
                 }
             }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::audit::Audit;
 use super::dumps::Dumps;
 use super::inventory::Inventory;
+use super::nodes::{NodeReader, RecordedNodes};
 use super::prometheus::Prometheus;
 use super::stream::Stream;
 use super::{ImportError, kubereplay, record, sktrace, table};
@@ -22,6 +23,8 @@ pub struct Recorded {
     pub timeline: Timeline,
     /// For how long somebody looked, whether anything changed or not; 0 where the format does not tell.
     pub recorded_ms: u64,
+    /// What it has of nodes.
+    pub nodes: RecordedNodes,
     /// What had to be assumed, in sentences.
     pub notes: Vec<String>,
 }
@@ -42,6 +45,7 @@ pub(crate) fn looked_ms(first_ms: i64, last_ms: i64, step_ms: Option<i64>) -> u6
 pub struct Recording<'s> {
     source: &'s Source,
     stream: Stream,
+    nodes: NodeReader,
     audit: Audit,
     dumps: Dumps,
     prometheus: Prometheus,
@@ -56,6 +60,7 @@ impl<'s> Recording<'s> {
         Self {
             source,
             stream: Stream::default(),
+            nodes: NodeReader::default(),
             audit: Audit::default(),
             dumps: Dumps::default(),
             prometheus: Prometheus::default(),
@@ -79,7 +84,7 @@ impl<'s> Recording<'s> {
     pub fn read(&mut self, bytes: &[u8]) -> Result<(), ImportError> {
         match self.source.format {
             Format::Dumps => Err(ImportError::whole("dumps are read object by object")),
-            Format::Record => record::read(bytes, &mut self.stream),
+            Format::Record => record::read(bytes, &mut self.stream, &mut self.nodes),
             Format::Audit => self.audit.read(bytes),
             Format::Kubereplay => kubereplay::read(bytes, &mut self.stream),
             Format::Sktrace => {
@@ -112,7 +117,16 @@ impl<'s> Recording<'s> {
                 timeline: self.table.take().unwrap_or_default(),
                 ..Recorded::default()
             },
-            Format::Record => self.stream.finish(true)?,
+            Format::Record => {
+                let nodes = self.nodes.finish();
+                let placements = self.stream.take_placements();
+                let mut recorded = self.stream.finish(true)?;
+                // Where no node is known, no pod can be on one.
+                if !nodes.is_empty() {
+                    recorded.timeline.placements = placements;
+                }
+                Recorded { nodes, ..recorded }
+            }
             Format::Audit => {
                 self.audit.finish(&mut self.stream)?;
                 Recorded {

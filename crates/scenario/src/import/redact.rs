@@ -103,6 +103,15 @@ pub fn redacted(object: &Value) -> Option<Value> {
             kept.insert("spec".to_owned(), workload(&object["spec"]));
             kept.insert("status".to_owned(), status(&object["status"]));
         }
+        "Node" => {
+            let spec = only(&object["spec"], &["providerID", "taints", "unschedulable"]);
+            kept.insert("spec".to_owned(), Value::Object(spec));
+            kept.insert("status".to_owned(), status_of_node(&object["status"]));
+        }
+        "NodeClaim" => {
+            kept.insert("spec".to_owned(), object["spec"].clone());
+            kept.insert("status".to_owned(), status_of_node(&object["status"]));
+        }
         kind if WHOLE.contains(&kind) => {
             for key in ["spec", "provisioner", "volumeBindingMode", "allowedTopologies"] {
                 if let Some(value) = object.get(key) {
@@ -236,6 +245,33 @@ fn status(status: &Value) -> Value {
     Value::Object(kept)
 }
 
+/// What a Node or a NodeClaim offers, which instance it is, and how far it is.
+fn status_of_node(status: &Value) -> Value {
+    let mut kept = only(
+        status,
+        &[
+            "allocatable",
+            "capacity",
+            "lastPodEventTime",
+            "nodeName",
+            "providerID",
+        ],
+    );
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let conditions = conditions.map(|one| {
+        let known = [
+            "type",
+            "status",
+            "reason",
+            "lastHeartbeatTime",
+            "lastTransitionTime",
+        ];
+        Value::Object(only(one, &known))
+    });
+    kept.insert("conditions".to_owned(), conditions.collect());
+    Value::Object(kept)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -281,6 +317,30 @@ mod tests {
                 "status": {"subnets": [{"id": "subnet-1", "zone": "eu-central-1a"}]},
             })
         );
+    }
+
+    #[test]
+    fn of_nodes_and_node_claims_what_a_simulation_begins_with_is_kept() {
+        let meta = json!({"name": "one", "labels": {"a": "b"}, "creationTimestamp": "2026-03-02T00:00:00Z"});
+        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-03-02T00:01:00Z"});
+        let mut told = ready.clone();
+        told["message"] = json!("secret");
+        let node = json!({"kind": "Node", "metadata": meta, "spec": {"providerID": "cloud://1", "podCIDR": "secret"},
+            "status": {"allocatable": {"cpu": "4"}, "conditions": [told], "images": ["secret"], "addresses": ["secret"]}});
+        let kept = redacted(&node).expect("a Node");
+        assert_eq!(kept["metadata"], meta);
+        assert_eq!(kept["spec"], json!({"providerID": "cloud://1"}));
+        assert_eq!(
+            kept["status"],
+            json!({"allocatable": {"cpu": "4"}, "conditions": [ready]})
+        );
+        let spec = json!({"expireAfter": "720h", "requirements": []});
+        let claim = json!({"kind": "NodeClaim", "metadata": meta, "spec": spec,
+            "status": {"providerID": "cloud://1", "lastPodEventTime": "2026-03-02T00:02:00Z", "imageID": "secret", "conditions": [told]}});
+        let kept = redacted(&claim).expect("a NodeClaim");
+        assert_eq!(kept["spec"], spec);
+        let status = json!({"providerID": "cloud://1", "lastPodEventTime": "2026-03-02T00:02:00Z", "conditions": [ready]});
+        assert_eq!(kept["status"], status);
     }
 
     #[test]

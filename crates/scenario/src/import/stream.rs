@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::inventory::{Inventory, Maker, RUNS_MS, is_gated, is_living};
+use super::inventory::{Inventory, Maker, RUNS_MS, is_gated, is_living, ordinal};
 use super::objects::{Object, OwnerReference, Pod, Workload};
+use super::versions::Alike;
 use super::{Builder, ImportError, Key, Recorded};
 use crate::generate::MOST_PODS;
-use crate::timeline::{Change, OwnerId, OwnerKind};
+use crate::timeline::{Change, OwnerId, OwnerKind, Placement};
 
 /// Kind, namespace and name of an object.
 pub(crate) type Identity = (String, String, String);
@@ -35,6 +36,10 @@ pub(crate) struct Stream {
     without_template: BTreeSet<Key>,
     /// Changes of workloads that were never seen.
     unknown: u64,
+    /// Where pods are at the beginning.
+    placements: Vec<Placement>,
+    /// How many of these are of a Deployment, a Job or a single pod.
+    placed: BTreeMap<Identity, usize>,
 }
 
 #[derive(Debug)]
@@ -261,6 +266,12 @@ impl Stream {
                     None => false,
                 };
                 if is_counted {
+                    let job = pod.meta.controller().map(|owner| owner.name.clone());
+                    let group = match (kind, job) {
+                        (OwnerKind::Job, Some(job)) => ("Job".to_owned(), namespace.clone(), job),
+                        _ => ("Deployment".to_owned(), namespace.clone(), name.clone()),
+                    };
+                    self.place(at, &(kind, namespace, name), group, pod);
                     return Ok(());
                 }
                 // Jobs of others have no scale either.
@@ -278,7 +289,43 @@ impl Stream {
         let Some(owner) = self.owner(at, &key, None, Some(pod))? else {
             return Ok(());
         };
-        self.runs(at, identity, owner, 1)
+        self.runs(at, identity.clone(), owner, 1)?;
+        self.place(at, &key, identity, pod);
+        Ok(())
+    }
+
+    /// Notes where a pod is when the recording begins. It is any of its group: the pods of a Deployment are interchangeable, and so are those of one Job.
+    fn place(&mut self, at: u64, key: &Key, group: Identity, pod: &Pod) {
+        let node = pod.spec.node_name.as_ref();
+        let node = node.filter(|node| at == 0 && !node.is_empty());
+        let (Some(owner), Some(node)) = (self.builder.known(key), node) else {
+            return;
+        };
+        let wanted = u64::from(self.replicas.get(key).copied().unwrap_or(0));
+        let before = self.placed.get(&group).copied().unwrap_or(0);
+        let number = match key.0 {
+            OwnerKind::StatefulSet => ordinal(&key.2, pod.meta.name()).filter(|number| *number < wanted),
+            OwnerKind::Deployment => Some(before as u64).filter(|number| *number < wanted),
+            OwnerKind::Job | OwnerKind::Bare | OwnerKind::Other => {
+                let pods = self.running.get(&group).map(|running| &running.pods);
+                pods.and_then(|pods| pods.get(before)).map(|(number, _)| *number)
+            }
+        };
+        if let Some(number) = number {
+            self.placed.insert(group, before + 1);
+            self.placements.push(Placement {
+                owner,
+                pod: number,
+                node: node.clone(),
+                since: pod.started.or(pod.meta.creation_timestamp),
+                works_since: None,
+            });
+        }
+    }
+
+    /// Where pods were when the recording began, as far as it says that.
+    pub(crate) fn take_placements(&mut self) -> Vec<Placement> {
+        std::mem::take(&mut self.placements)
     }
 
     /// From now on it has so many pods: they begin, or those end that began last. The pods of a Job that is suspended are deleted, and others begin when it is
@@ -338,12 +385,12 @@ impl Stream {
         pod: Option<&Pod>,
     ) -> Result<Option<OwnerId>, ImportError> {
         if let Some(known) = self.builder.known(key) {
-            if workload.is_some() {
-                if let Some(now) = self.objects.owner(key, workload, None) {
-                    self.builder.compare(at, key, &now);
-                }
-            } else if let Some(pod) = pod {
-                self.builder.compare_requests(at, key, &pod.spec);
+            let alike = match workload {
+                Some(_) => Alike::Seen,
+                None => Alike::Requests,
+            };
+            if let Some(now) = self.objects.owner(key, workload, pod) {
+                self.builder.template(at, known, &now.template, alike)?;
             }
             return Ok(Some(known));
         }
@@ -397,6 +444,7 @@ impl Stream {
             timeline: self.builder.finish(),
             recorded_ms: u64::try_from(length).unwrap_or(0),
             notes,
+            ..Recorded::default()
         })
     }
 }

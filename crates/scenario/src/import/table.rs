@@ -496,6 +496,7 @@ fn owner(name: &str, (_, cpu, memory, gpus, alone): &Size) -> Owner {
         template: Arc::new(template),
         ready: READY,
         budget: None,
+        later: Vec::new(),
         claims: Vec::new(),
     }
 }

@@ -43,6 +43,64 @@ fn constant_replicas_are_one_event_each_and_sizes_are_taken_in_turn() {
     assert_eq!((facts.at_start, facts.births, facts.peak_pods), (20, 0, 20));
 }
 
+/// A size that comes back is the one that it was; owners take those of a change in turn as well.
+#[test]
+fn sizes_change_at_their_times() {
+    let changes = "[{at: 1d, cpu: 500m}, {at: 2d, memory: 1Gi}, {at: 3d, cpu: [250m, 1], memory: 512Mi}]";
+    let found = timeline(
+        "7d",
+        &format!(
+            "  - name: web\n    deployments: {{count: 2, cpu: [250m, 1], memory: 512Mi, changes: {changes}}}\n    replicas: 4"
+        ),
+        1,
+    );
+    for (index, owner) in (0..).zip(&found.owners) {
+        let own = found.events.iter().filter(|event| event.owner == OwnerId(index));
+        let own: Vec<(u64, Change)> = own
+            .map(|event| (event.at_ms / DAY_MS, event.change.clone()))
+            .collect();
+        let expected = [
+            (0, Change::Replicas(4)),
+            (1, Change::Template(1)),
+            (2, Change::Template(2)),
+            (3, Change::Template(0)),
+        ];
+        assert_eq!(own, expected, "{}", owner.name);
+        let cpu = owner.templates().map(|template| {
+            let template = serde_json::to_value(template.as_ref()).expect("JSON");
+            template["spec"]["containers"][0]["resources"]["requests"]["cpu"].clone()
+        });
+        let first = ["250m", "1"][index as usize];
+        assert_eq!(cpu.collect::<Vec<_>>(), [first, "500m", "500m"]);
+    }
+    let facts = Facts::of(&found);
+    assert_eq!(facts.peak_cpu_milli, 4 * (250 + 1_000), "at first and at last");
+    assert_eq!(
+        facts.peak_memory_bytes,
+        8 << 30,
+        "from the second day to the third"
+    );
+    // All eight are made anew three times.
+    assert_eq!((facts.at_start, facts.births, facts.peak_pods), (8, 24, 8));
+}
+
+/// Pods of Jobs are made from what holds when they come.
+#[test]
+fn jobs_that_come_later_are_of_another_size() {
+    let found = timeline(
+        "2d",
+        "  - name: nightly\n    jobs: {cron: \"0 1 * * *\", cpu: 2, memory: 1Gi, runs: 10m, changes: [{at: 1d, cpu: 8}]}",
+        1,
+    );
+    let events: Vec<(u64, bool)> = found
+        .events
+        .iter()
+        .map(|event| (event.at_ms / HOUR_MS, matches!(event.change, Change::Template(1))))
+        .collect();
+    assert_eq!(events, [(1, false), (24, true), (25, false)]);
+    assert_eq!(Facts::of(&found).peak_cpu_milli, 8_000);
+}
+
 #[test]
 fn a_curve_peaks_when_it_should_and_rests_at_weekends() {
     let found = timeline(
@@ -274,6 +332,17 @@ fn what_does_not_fit_into_memory_is_refused_before_it_is_drawn() {
         error.to_string().contains("lower its count or its replicas"),
         "{error}"
     );
+    let changes = [1, 2, 3, 4, 5, 6].map(|hour| format!("{{at: {hour}h, cpu: {hour}}}"));
+    let renewed = scenario(
+        "1d",
+        &format!(
+            "  - name: web\n    deployments: {{count: 100000, cpu: 500m, memory: 1Gi, changes: [{}]}}\n    replicas: 1",
+            changes.join(", ")
+        ),
+    );
+    let error = generate(&renewed, 1, &BTreeMap::new()).expect_err("600 thousand templates");
+    assert_eq!(error.excess, Excess::Templates(600_000));
+    assert!(error.to_string().contains("or its changes"), "{error}");
 }
 
 /// A weekend may be busier than the week, Jobs run beside each other, and recordings count as well.

@@ -167,6 +167,44 @@ fn several_problems_are_named_at_once() {
     );
 }
 
+#[test]
+fn changes_of_size_say_when_and_what_in_the_order_of_time() {
+    let with = |changes: &str| COMPLETE.replace("spread: zone", &format!("spread: zone, changes: {changes}"));
+    for (changes, field, expected) in [
+        ("[{cpu: 1}]", ".deployments.changes[0]", "at is missing"),
+        ("[{at: 1d}]", ".deployments.changes[0]", "changes nothing"),
+        ("[{at: 0s, cpu: 1}]", ".deployments.changes[0].at", "is 0"),
+        (
+            "[{at: 1d, cpu: 0}]",
+            ".deployments.changes[0].cpu",
+            "\"0\" is not above 0",
+        ),
+        (
+            "[{at: 1d, cpu: 1}, {at: 1d, memory: 1Gi}]",
+            ".deployments.changes[1]",
+            "is not after the change before it",
+        ),
+        (
+            "[{at: 1d, gpu: 1}]",
+            ".deployments.changes[0].gpu",
+            "unknown field \"gpu\"",
+        ),
+        ("[{at: 30d, cpu: 1}]", "", "changes after the end of the scenario"),
+    ] {
+        let found = problems(&with(changes));
+        assert_eq!(found[0].field, format!("spec.workloads[0]{field}"), "{changes}");
+        assert!(found[0].message.contains(expected), "{changes}: {found:?}");
+    }
+    let found = Scenario::read(&document(&with("[{at: 29d, cpu: [1, 2]}]"))).expect("valid");
+    let shape = found.workloads[0].shape.as_ref().expect("a shape");
+    assert_eq!(
+        (shape.changes.len(), shape.changes[0].at_ms),
+        (1, 29 * 86_400_000)
+    );
+    assert_eq!(shape.changes[0].cpu_milli, [1_000, 2_000]);
+    assert_eq!(shape.changes[0].memory_bytes, [] as [i64; 0], "it stays");
+}
+
 /// An empty value is no reason to pass over a field that does not exist.
 #[test]
 fn values_of_a_pod_that_mean_nothing_are_named() {
@@ -306,4 +344,22 @@ fn collect(value: &serde_json::Value, path: String, paths: &mut Vec<String>) {
         _ => {}
     }
     paths.push(path);
+}
+
+/// What a cluster begins with: the nodes of its dump, unless the file says none.
+#[test]
+fn a_dump_is_begun_with_its_nodes_unless_the_scenario_says_none() {
+    let begins_empty = |nodes: &str| {
+        let text = COMPLETE.replace("snapshot: monday.yaml", &format!("snapshot: monday.yaml{nodes}"));
+        Scenario::read(&document(&text)).map(|found| found.cluster.begins_empty)
+    };
+    assert_eq!(begins_empty(""), Ok(false));
+    assert_eq!(begins_empty("\n    nodes: snapshot"), Ok(false));
+    assert_eq!(begins_empty("\n    nodes: none"), Ok(true));
+    let wrong = begins_empty("\n    nodes: nome").expect_err("no such word");
+    assert_eq!(wrong[0].field, "spec.cluster.nodes");
+    assert!(wrong[0].message.contains("did you mean \"none\"?"), "{wrong:?}");
+    let text = COMPLETE.replace("    snapshot: monday.yaml\n", "    nodes: snapshot\n");
+    let wrong = Scenario::read(&document(&text)).expect_err("there is no dump");
+    assert_eq!(wrong[0].field, "spec.cluster.nodes");
 }

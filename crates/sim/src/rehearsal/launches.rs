@@ -20,7 +20,7 @@ use spokeshave_model::volumes::Unsupported;
 use spokeshave_model::{InstanceType, PriceFeed};
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, Measurement, NodeClassKind, Notices,
-    RegistrationHook, RepairPolicy, SharedWrites,
+    RegistrationHook, RepairPolicy, SharedWrites, WatchFailures,
 };
 
 use super::OPERATOR;
@@ -252,6 +252,9 @@ impl CloudProvider for Told {
     }
     fn measurements(&self) -> Vec<Measurement> {
         self.provider.measurements()
+    }
+    fn watch_failures(&self) -> Option<&WatchFailures> {
+        self.provider.watch_failures()
     }
     fn notices(&self) -> Option<Notices<'_>> {
         self.provider.notices()

@@ -149,6 +149,11 @@ async fn an_object_that_cannot_be_read_is_logged_once() {
     }
     let said = log.lines(&["skipping an object that cannot be read", "object=odd"]);
     assert_eq!(said.len(), 1, "{said:#?}");
+    // With the field, as an object has many times.
+    assert!(
+        said[0].contains("status.conditions[0].lastTransitionTime: "),
+        "{said:#?}"
+    );
 }
 
 /// One key for what is reconciled, whether that goes well or fails.

@@ -1,6 +1,7 @@
 //! What the simulated components promise: workloads that change, pods that are driven out, preempted or bring claims of their own.
 
 mod jobs;
+mod replication_controllers;
 mod rollouts;
 
 use std::collections::BTreeMap;

@@ -1,10 +1,13 @@
 //! NodeClaims, Nodes and instances in the chronicle.
 
+use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_apiserver::Commit;
 use spokeshave_model::{CapacityType, InstanceType, Offering, Price, Resources};
 use spokeshave_plan::termination;
+use spokeshave_simulate::StandingNode;
+use spokeshave_simulate::fixed::said;
 use spokeshave_simulate::meter::Share;
 
 use super::{Chronicle, HOUR_MS, State};
@@ -19,6 +22,8 @@ pub(super) struct Machine {
     /// When its node is ready.
     pub(super) ready_at: Option<Timestamp>,
     instance: Option<Instance>,
+    /// Its Node is of no NodePool: its instance is nobody's here, and there to the end.
+    is_fixed: bool,
     /// The cloud has announced that it takes the instance back.
     is_interrupted: bool,
     has_node: bool,
@@ -35,12 +40,14 @@ struct Instance {
     price: Price,
     capacity_type: CapacityType,
     launched_ms: u64,
+    /// How long it had been there before the start.
+    age_ms: u64,
 }
 
 impl Machine {
     /// Whether the cloud still has its instance.
     pub(super) fn has_instance(&self) -> bool {
-        self.instance.is_some()
+        self.instance.is_some() || self.is_fixed
     }
 
     /// The NodeClaim, while there is one.
@@ -88,7 +95,7 @@ impl Chronicle {
         }
         let machine = state.machines.entry(commit.name.to_owned()).or_default();
         machine.claim = commit.new.clone();
-        if commit.old.is_none() {
+        if commit.old.is_none() && !state.is_standing {
             let command = annotation(commit.new, labels::DISRUPTION);
             state.note(now_ms, "nodeclaim", commit.name, command);
         }
@@ -96,7 +103,9 @@ impl Chronicle {
 
     pub(super) fn node_committed(&self, commit: &Commit<'_>) {
         let (mut state, now_ms) = self.now();
-        let name = commit.name;
+        let name = state.machine_of(commit.name);
+        let name = name.as_str();
+        let is_standing = state.is_standing;
         let Some(machine) = state.machines.get_mut(name) else {
             return;
         };
@@ -110,9 +119,10 @@ impl Chronicle {
         let quantities = serde_json::from_value(commit.new["status"]["allocatable"].clone()).ok();
         machine.allocatable = Resources::from_quantities_lossy(quantities.as_ref());
         let was_ready = commit.old.is_some_and(is_ready);
-        if commit.old.is_none() {
+        // Of one that stands, that has been said.
+        if commit.old.is_none() && !is_standing {
             state.note(now_ms, "joined", name, "");
-        } else if is_ready(commit.new) && !was_ready {
+        } else if is_ready(commit.new) && !was_ready && !is_standing {
             state.note(now_ms, "ready", name, "");
         }
         state.measure(name);
@@ -150,6 +160,7 @@ impl State {
             price: offering.price,
             capacity_type,
             launched_ms: now_ms,
+            age_ms: 0,
         });
         let claim = &machine.claim;
         let pool = claim["metadata"]["labels"][labels::NODE_POOL].as_str();
@@ -158,6 +169,31 @@ impl State {
             self.savings_are_lost(now_ms, &pool, offering.price);
         }
         self.measure(name);
+    }
+
+    /// An instance is there from the start.
+    pub(super) fn instance_stands(&mut self, now_ms: u64, name: &str, standing: &StandingNode, age_ms: u64) {
+        let (price, capacity_type) = (standing.price, standing.capacity_type);
+        self.meter.instance_stands(price, capacity_type);
+        let line = standing.said();
+        self.note(now_ms, "standing", name, &line);
+        let machine = self.machines.entry(name.to_owned()).or_default();
+        machine.instance = Some(Instance {
+            price,
+            capacity_type,
+            launched_ms: now_ms,
+            age_ms,
+        });
+        self.measure(name);
+    }
+
+    /// A Node of no NodePool is there from the start; it is in no figure of nodes and money.
+    pub(super) fn fixed(&mut self, now_ms: u64, node: &Node) {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        self.note(now_ms, "fixed", name, &said(node));
+        self.names.node_is_fixed(name);
+        let machine = self.machines.entry(name.to_owned()).or_default();
+        machine.is_fixed = true;
     }
 
     /// The cloud has announced the end of an instance.
@@ -181,7 +217,7 @@ impl State {
             self.disrupted.insert(name.to_owned());
         }
         self.meter.instance_ends(instance.price, instance.capacity_type);
-        if now_ms - instance.launched_ms < HOUR_MS {
+        if now_ms - instance.launched_ms + instance.age_ms < HOUR_MS {
             self.meter.count(|counted| &mut counted.short_lived_nodes);
         }
         self.note(now_ms, "ended", name, "");

@@ -109,6 +109,8 @@ impl OwnerTally {
 pub(super) struct PodTally {
     /// Its owner and its number there; `None` for pods of DaemonSets.
     pub(super) owner: Option<(u32, u64)>,
+    /// From which template of its owner it was made.
+    template: u32,
     pub(super) node: Option<String>,
     pub(super) since_ms: u64,
     requests: Resources,
@@ -147,28 +149,28 @@ impl Chronicle {
             state.removed(now_ms, &key);
             return;
         }
+        let node = state.machine_of(commit.new["spec"]["nodeName"].as_str().unwrap_or_default());
         let Some(tally) = state.pods.get_mut(&key) else {
             return;
         };
-        let node = commit.new["spec"]["nodeName"].as_str().unwrap_or_default();
         if tally.node.is_none() && !node.is_empty() {
-            if let Some((owner, number)) = tally.owner {
+            if let Some((owner, number)) = tally.owner.filter(|_| !state.is_standing) {
                 let spread = self.timeline.owners[owner as usize].ready;
                 let delay = state.draws.pod_ready_ms(owner, number, spread);
                 tally.starts_at = Some(self.after(delay));
             } else {
                 tally.starts_at = Some(self.clock.now());
             }
-            state.bound(now_ms, &key, node);
+            state.bound(now_ms, &key, &node);
         }
         let Some(tally) = state.pods.get_mut(&key) else {
             return;
         };
         if is_ready(commit.new) && !tally.is_ready && !tally.is_stopping {
-            if let Some((owner, number)) = tally.owner
-                && let Some(runs_ms) = state.owners[owner as usize].runs_ms.get(&number)
-            {
-                tally.ends_at = Some(self.after(*runs_ms));
+            if let Some((owner, number)) = tally.owner {
+                let left_ms = state.left_ms.remove(&(owner, number));
+                let runs_ms = state.owners[owner as usize].runs_ms.get(&number).copied();
+                tally.ends_at = left_ms.or(runs_ms).map(|runs_ms| self.after(runs_ms));
             }
             state.started(now_ms, &key);
         }
@@ -229,6 +231,7 @@ impl State {
         let predecessor = owner.and_then(|(owner, number)| self.owners[owner as usize].predecessor(number));
         let tally = PodTally {
             owner,
+            template: self.names.template(uid),
             node: None,
             since_ms: now_ms,
             requests: requests.map(|pod| pod::requests(&pod)).unwrap_or_default(),
@@ -259,11 +262,16 @@ impl State {
         };
         tally.node = Some(node.to_owned());
         let (owner, waited_ms, replaces) = (tally.owner, now_ms - tally.since_ms, tally.replaces);
-        let requests = tally.requests.clone();
-        self.note_pod(now_ms, "bound", key, node);
+        let (requests, template) = (tally.requests.clone(), tally.template);
+        let what = if self.is_standing { "placed" } else { "bound" };
+        self.note_pod(now_ms, what, key, node);
         if let Some((owner, _)) = owner {
-            self.meter.pod_bound(waited_ms, replaces);
-            let bound = self.least.add(owner);
+            if self.is_standing {
+                self.meter.pod_stands();
+            } else {
+                self.meter.pod_bound(waited_ms, replaces);
+            }
+            let bound = self.least.add(owner, template);
             self.meter.set_bound(bound);
         }
         self.takes(node, &requests, owner.is_some(), true);
@@ -275,7 +283,10 @@ impl State {
         };
         tally.is_ready = true;
         let owner = tally.owner;
-        self.note_pod(now_ms, "started", key, "");
+        // Of one that stands, that has been said.
+        if !self.is_standing {
+            self.note_pod(now_ms, "started", key, "");
+        }
         if let Some((owner, _)) = owner {
             self.owners[owner as usize].ready += 1;
             self.owner_changed(owner);
@@ -372,6 +383,7 @@ impl State {
         tally.has_left = true;
         let was_ready = std::mem::take(&mut tally.is_ready);
         let (owner, node, requests) = (tally.owner, tally.node.clone(), tally.requests.clone());
+        let template = tally.template;
         let waited_ms = node.is_none().then(|| now_ms - tally.since_ms);
         self.note_pod(now_ms, "left", key, "");
         if let Some(node) = &node {
@@ -380,7 +392,7 @@ impl State {
         let Some((owner, _)) = owner else { return };
         self.meter.pod_ends(waited_ms);
         if node.is_some() {
-            let bound = self.least.remove(owner);
+            let bound = self.least.remove(owner, template);
             self.meter.set_bound(bound);
         }
         let state = &mut self.owners[owner as usize];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::Value;
-use spokeshave_api::NodePool;
+use spokeshave_api::{NodeOverlay, NodePool};
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_scenario::Scenario;
 use spokeshave_simulate::{Policy, World};
@@ -16,6 +16,7 @@ pub struct Scene {
     pub scenario: Scenario,
     pub world: Arc<World>,
     pub policies: Vec<Policy>,
+    pub overlays: Vec<Arc<NodeOverlay>>,
 }
 
 /// The documents of a YAML file.
@@ -31,7 +32,7 @@ pub fn scene(file: &Path) -> Result<Scene, Box<dyn Error>> {
     let scenario =
         Scenario::read(&document).map_err(|problems| format!("{}: {problems:?}", file.display()))?;
     let mut world = World::of_scenario(&scenario, Arc::clone(Catalog::default().instance_types()));
-    let mut pools = Vec::new();
+    let (mut pools, mut overlays) = (Vec::new(), Vec::new());
     for manifest in &scenario.cluster.manifests {
         for object in documents(&file.with_file_name(manifest))? {
             match object["kind"].as_str() {
@@ -40,6 +41,7 @@ pub fn scene(file: &Path) -> Result<Scene, Box<dyn Error>> {
                     let daemon_set: DaemonSet = serde_json::from_value(object)?;
                     world.daemon_sets.push(Arc::new(daemon_set));
                 }
+                Some("NodeOverlay") => overlays.push(Arc::new(serde_json::from_value(object)?)),
                 _ => {}
             }
         }
@@ -57,11 +59,13 @@ pub fn scene(file: &Path) -> Result<Scene, Box<dyn Error>> {
         let mut policy = Policy::new(&spec.name, patched);
         let disrupt = &mut policy.settings.disrupt;
         disrupt.spot_to_spot = spec.settings.spot_to_spot.unwrap_or(disrupt.spot_to_spot);
+        policy.batch_idle_ms = spec.settings.batch_idle_ms.unwrap_or(policy.batch_idle_ms);
         policies.push(policy);
     }
     Ok(Scene {
         scenario,
         world: Arc::new(world),
         policies,
+        overlays,
     })
 }

@@ -19,6 +19,7 @@ fn owner(kind: OwnerKind, name: &str, labels: &[(&str, &str)]) -> Owner {
             p99_ms: 0,
         },
         budget: None,
+        later: Vec::new(),
         claims: Vec::new(),
     }
 }
@@ -50,7 +51,7 @@ fn timeline(owners: Vec<Owner>, budgets: Vec<(&str, DisruptionBudget)>) -> Timel
     Timeline {
         owners,
         budgets: budgets.into_iter().map(named).collect(),
-        events: Vec::new(),
+        ..Timeline::default()
     }
 }
 

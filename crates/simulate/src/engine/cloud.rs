@@ -76,6 +76,7 @@ impl Engine<'_> {
                 price: offering.price,
                 capacity_type,
                 launched_ms: self.now_ms,
+                age_ms: 0,
                 is_ending: false,
                 ended_ms: None,
             });
@@ -83,13 +84,18 @@ impl Engine<'_> {
         }
         let boot = self.draws.boot_ms(machine, &self.world.delays);
         self.wake_in(boot, Wake::NodeJoins(machine));
+        self.draw_interruption(machine, capacity_type);
+        self.measure_node(machine);
+        self.launch_ends(machine, Launch::Succeeded);
+    }
+
+    /// A spot instance may be taken back, so long after now.
+    pub(super) fn draw_interruption(&mut self, machine: u32, capacity_type: CapacityType) {
         let spot = self.world.spot.filter(|_| capacity_type == CapacityType::Spot);
         let waiting = spot.and_then(|spot| self.draws.spot_ms(machine, &spot));
         if let Some(waiting) = waiting {
             self.wake_in(waiting, Wake::SpotNotice(machine));
         }
-        self.measure_node(machine);
-        self.launch_ends(machine, Launch::Succeeded);
     }
 
     fn answer(&self, claim: &NodeClaim, instance_type: &InstanceType, offering: &Offering) -> NodeClaim {
@@ -224,7 +230,7 @@ impl Engine<'_> {
         };
         instance.ended_ms = Some(now_ms);
         let (price, capacity_type) = (instance.price, instance.capacity_type);
-        let is_young = now_ms - instance.launched_ms < crate::world::HOUR_MS;
+        let is_young = now_ms - instance.launched_ms + instance.age_ms < crate::world::HOUR_MS;
         self.meter.instance_ends(price, capacity_type);
         if is_young {
             self.meter.count(|counted| &mut counted.short_lived_nodes);

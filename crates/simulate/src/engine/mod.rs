@@ -5,6 +5,8 @@
 
 mod cloud;
 mod operator;
+mod rollouts;
+mod standing;
 mod workloads;
 
 use std::sync::Arc;
@@ -109,7 +111,7 @@ impl<'a> Engine<'a> {
         seed: u64,
         sink: Option<Sink<'a>>,
     ) -> Self {
-        let owners: Vec<OwnerState> = timeline
+        let mut owners: Vec<OwnerState> = timeline
             .owners
             .iter()
             .enumerate()
@@ -120,7 +122,7 @@ impl<'a> Engine<'a> {
             .iter()
             .map(|daemon_set| DaemonState::new(daemon_set))
             .collect();
-        let shapes = samples(&owners, &daemons, world.start);
+        let shapes = samples(&mut owners, &daemons, world.start);
         let types = policy.node_pools.iter().flat_map(|pool| {
             let name = pool.metadata.name.as_deref().unwrap_or_default();
             policy.types_of(world, name).iter()
@@ -183,8 +185,15 @@ impl<'a> Engine<'a> {
 
     fn run(&mut self, is_interrupted: &dyn Fn() -> bool) -> Run {
         self.queue.at(self.world.duration_ms, Wake::End);
+        let begins_empty = self.world.standing.is_empty();
+        if !begins_empty {
+            self.take_over();
+        }
+        self.look_at_static_pools();
         self.turn_now();
-        self.wake_for_timeline();
+        if begins_empty {
+            self.wake_for_timeline();
+        }
         let mut partial = false;
         while let Some((at_ms, wake)) = self.queue.pop() {
             self.happens(at_ms, wake);
@@ -259,6 +268,7 @@ impl<'a> Engine<'a> {
             Wake::Urge => self.urge(),
             Wake::Retrigger => self.retrigger(),
             Wake::Count(pool) => self.count_nodes(pool),
+            Wake::StaticPool(pool) => self.look_at_static_pool(pool),
             Wake::Turn(number) => self.turn(number),
             Wake::Command(command) => self.look_at_command(command),
             Wake::Offerings => self.offerings_change(),
@@ -321,12 +331,9 @@ impl<'a> Engine<'a> {
         };
     }
 
-    /// The shape of pods of a parent, before any of them has volumes.
-    pub(crate) fn shape(&self, parent: Parent) -> usize {
-        match parent {
-            Parent::Owner(owner) => owner as usize,
-            Parent::Daemon(daemon) => self.owners.len() + daemon as usize,
-        }
+    /// The shape of pods of a DaemonSet.
+    pub(crate) fn daemon_shape(&self, daemon: u32) -> usize {
+        self.owners.len() + daemon as usize
     }
 
     /// The object of a pod, after a change.

@@ -15,11 +15,13 @@ use crate::queue::Wake;
 
 /// What a new pod continues.
 #[derive(Debug, Clone, Copy, Default)]
-struct Predecessor {
+pub(super) struct Predecessor {
     /// It was evicted, or lost otherwise.
     is_there: bool,
     /// When it was evicted voluntarily.
     moved_ms: Option<u64>,
+    /// What the new pod is made from, as it was; none: what its owner makes pods from now.
+    template: Option<u32>,
 }
 
 impl Engine<'_> {
@@ -45,6 +47,7 @@ impl Engine<'_> {
             }
             match &event.change {
                 Change::Replicas(replicas) => self.scale(owner, *replicas),
+                Change::Template(template) => self.template_changes(owner, *template),
                 Change::Begin { pod, runs_ms } => self.birth(owner, *pod, *runs_ms, Predecessor::default()),
                 Change::End { pod } => {
                     self.owners[owner as usize].job_ends(*pod);
@@ -58,30 +61,36 @@ impl Engine<'_> {
     }
 
     fn scale(&mut self, owner: u32, replicas: u32) {
+        self.resize_sets(owner, replicas);
         let state = &mut self.owners[owner as usize];
         state.replicas = replicas;
         if replicas != 1 {
             state.was_up = false;
         }
         self.fill(owner, Predecessor::default());
-        let state = &self.owners[owner as usize];
-        let surplus = state.active.len().saturating_sub(replicas as usize);
-        for id in self.surplus(owner, surplus) {
-            self.stop(id, None);
-        }
+        self.shed(owner);
         self.owner_changed(owner);
+        self.roll_out(owner);
     }
 
     /// Creates what an owner lacks.
-    fn fill(&mut self, owner: u32, predecessor: Predecessor) {
+    pub(super) fn fill(&mut self, owner: u32, predecessor: Predecessor) {
         let state = &self.owners[owner as usize];
         match state.kind {
             OwnerKind::Deployment => {
-                for _ in state.active.len()..state.replicas as usize {
-                    let state = &mut self.owners[owner as usize];
-                    let number = state.next_number;
-                    state.next_number += 1;
-                    self.birth(owner, number, None, predecessor);
+                for index in 0..state.sets.len() {
+                    let set = self.owners[owner as usize].sets[index];
+                    for _ in self.pods_of_set(owner, set)..set.asked as usize {
+                        let state = &mut self.owners[owner as usize];
+                        let number = state.next_number;
+                        state.next_number += 1;
+                        let template = Some(set.template);
+                        let continued = Predecessor {
+                            template,
+                            ..predecessor
+                        };
+                        self.birth(owner, number, None, continued);
+                    }
                 }
             }
             OwnerKind::StatefulSet => {
@@ -101,53 +110,7 @@ impl Engine<'_> {
         state.active.contains_key(&number) || self.operator.stopping_ordinals.contains(&(owner, number))
     }
 
-    /// The pods that a controller deletes when there are too many, in order: those that wait, then those that are not ready, then those on nodes with more pods
-    /// of the same owner, then the youngest by the second, then by name. Of a StatefulSet the highest ordinals.
-    fn surplus(&self, owner: u32, count: usize) -> Vec<PodId> {
-        if count == 0 {
-            return Vec::new();
-        }
-        let state = &self.owners[owner as usize];
-        let active = state.active.iter().rev().map(|(_, id)| *id);
-        if state.kind == OwnerKind::StatefulSet {
-            return active.take(count).collect();
-        }
-        let mut per_node: std::collections::BTreeMap<u32, usize> = std::collections::BTreeMap::new();
-        for pod in state.active.values().filter_map(|id| self.pods.get(*id)) {
-            if let Some(machine) = pod.machine {
-                *per_node.entry(machine).or_default() += 1;
-            }
-        }
-        let rank = |id: &PodId| {
-            let Some(pod) = self.pods.get(*id) else {
-                return (0, 0, std::cmp::Reverse(0), 0);
-            };
-            let neighbours = pod
-                .machine
-                .and_then(|machine| per_node.get(&machine))
-                .copied()
-                .unwrap_or(0);
-            let stage = match pod.stage {
-                Stage::Waiting => 0,
-                Stage::Starting => 1,
-                Stage::Ready | Stage::Stopping => 2,
-            };
-            let created = pod.object.metadata.creation_timestamp.as_ref();
-            let second = created.map_or(0, |created| created.0.as_second());
-            (
-                stage,
-                usize::MAX - neighbours,
-                std::cmp::Reverse(second),
-                pod.number,
-            )
-        };
-        let mut ranked: Vec<PodId> = active.collect();
-        ranked.sort_by_key(rank);
-        ranked.truncate(count);
-        ranked
-    }
-
-    fn birth(&mut self, owner: u32, number: u64, runs_ms: Option<u64>, predecessor: Predecessor) {
+    pub(super) fn birth(&mut self, owner: u32, number: u64, runs_ms: Option<u64>, predecessor: Predecessor) {
         let now = self.now();
         let state = &self.owners[owner as usize];
         if state.active.contains_key(&number) {
@@ -160,9 +123,11 @@ impl Engine<'_> {
             name = format!("{name}r{}", self.now_ms);
         }
         let zone = state.zones.get(&number).cloned();
-        let (spec, shape) = self.spec_and_shape(owner, zone.as_deref());
-        let state = &self.owners[owner as usize];
-        let mut object = created(&state.metadata, &spec, name, uid, state.reference.as_ref(), now);
+        let number_of_template = predecessor.template.unwrap_or(state.newest);
+        let (spec, shape) = self.spec_and_shape(owner, number_of_template, zone.as_deref());
+        let template = &self.owners[owner as usize].templates[number_of_template as usize];
+        let reference = template.reference.as_ref();
+        let mut object = created(&template.metadata, &spec, name, uid, reference, now);
         let is_gated = pods::is_gated(&object);
         if is_gated {
             pods::held_back(&mut object);
@@ -171,6 +136,7 @@ impl Engine<'_> {
             object: Arc::new(object),
             parent: Parent::Owner(owner),
             number,
+            template: number_of_template,
             shape,
             stage: Stage::Waiting,
             machine: None,
@@ -266,6 +232,7 @@ impl Engine<'_> {
         pod.machine = Some(machine);
         pod.stage = Stage::Starting;
         let (parent, replaces, number) = (pod.parent, pod.replaces, pod.number);
+        let template = pod.template;
         self.place_volumes(id, machine);
         self.change_pod(id, |pod| pods::bound(pod, &node, now));
         self.note_pod("bound", id, &node);
@@ -276,7 +243,7 @@ impl Engine<'_> {
         }
         if let Parent::Owner(owner) = parent {
             self.meter.pod_bound(waited_ms, replaces);
-            let bound = self.least.add(owner);
+            let bound = self.least.add(owner, template);
             self.meter.set_bound(bound);
             let spread = self.timeline.owners[owner as usize].ready;
             let delay = self.draws.pod_ready_ms(owner, number, spread);
@@ -286,19 +253,24 @@ impl Engine<'_> {
         self.measure_node(machine);
     }
 
-    fn spec_and_shape(&mut self, owner: u32, zone: Option<&str>) -> (Arc<PodSpec>, usize) {
-        let (state, shape) = (&mut self.owners[owner as usize], owner as usize);
+    fn spec_and_shape(&mut self, owner: u32, template: u32, zone: Option<&str>) -> (Arc<PodSpec>, usize) {
+        let state = &mut self.owners[owner as usize];
+        let known = &state.templates[template as usize];
+        let shape = known.shape;
         match zone {
-            Some(zone) => (state.pinned_spec(zone), self.scheduler.pinned(shape, zone)),
-            None => (Arc::clone(&state.spec), shape),
+            Some(zone) => (
+                state.pinned_spec(template, zone),
+                self.scheduler.pinned(shape, zone),
+            ),
+            None => (Arc::clone(&known.spec), shape),
         }
     }
 
     /// The volumes of a pod are created in the zone in which its ordinal first runs, and keep it there.
-    fn place_volumes(&mut self, id: PodId, machine: u32) {
+    pub(super) fn place_volumes(&mut self, id: PodId, machine: u32) {
         let Some(pod) = self.pods.get(id) else { return };
         let Parent::Owner(owner) = pod.parent else { return };
-        let number = pod.number;
+        let (number, template) = (pod.number, pod.template);
         let state = &mut self.owners[owner as usize];
         if !state.has_volumes || state.kind != OwnerKind::StatefulSet || state.zones.contains_key(&number) {
             return;
@@ -312,7 +284,7 @@ impl Engine<'_> {
             return;
         };
         state.zones.insert(number, zone.clone());
-        let (spec, shape) = self.spec_and_shape(owner, Some(&zone));
+        let (spec, shape) = self.spec_and_shape(owner, template, Some(&zone));
         if let Some(pod) = self.pods.get_mut(id) {
             Arc::make_mut(&mut pod.object).spec = Some(spec);
             pod.shape = shape;
@@ -330,7 +302,7 @@ impl Engine<'_> {
         }
         let node = found.node_name().unwrap_or_default().to_owned();
         for index in 0..self.daemons.len() as u32 {
-            let shape = self.shape(Parent::Daemon(index));
+            let shape = self.daemon_shape(index);
             if !self.scheduler.suits(shape, machine) {
                 continue;
             }
@@ -351,6 +323,7 @@ impl Engine<'_> {
                 object: Arc::new(object),
                 parent: Parent::Daemon(index),
                 number: u64::from(machine),
+                template: 0,
                 shape,
                 stage: Stage::Ready,
                 machine: Some(machine),
@@ -387,6 +360,7 @@ impl Engine<'_> {
         if let Parent::Owner(owner) = parent {
             self.owners[owner as usize].ready += 1;
             self.owner_changed(owner);
+            self.roll_out(owner);
         }
     }
 
@@ -449,6 +423,7 @@ impl Engine<'_> {
             return;
         };
         let (parent, number, runs_ms) = (pod.parent, pod.number, pod.runs_ms);
+        let template = pod.template;
         let moved_before = pod.moved_ms;
         let Parent::Owner(owner) = parent else {
             self.stop(id, grace_seconds);
@@ -462,12 +437,14 @@ impl Engine<'_> {
         let predecessor = Predecessor {
             is_there: true,
             moved_ms: is_voluntary.then_some(self.now_ms).or(moved_before),
+            template: Some(template),
         };
         self.stop(id, grace_seconds);
         match self.owners[owner as usize].kind {
             OwnerKind::Deployment => self.fill(owner, predecessor),
             OwnerKind::Job => {
-                let pause_ms = self.owners[owner as usize].job_lost(number, runs_ms, predecessor.moved_ms);
+                let state = &mut self.owners[owner as usize];
+                let pause_ms = state.job_lost(number, template, runs_ms, predecessor.moved_ms);
                 self.wake_in(pause_ms, Wake::JobGoesOn(owner, number));
             }
             OwnerKind::Other => self.birth(owner, number, runs_ms, predecessor),
@@ -487,6 +464,7 @@ impl Engine<'_> {
             let predecessor = Predecessor {
                 is_there: true,
                 moved_ms: loser.moved_ms,
+                template: Some(loser.template),
             };
             self.birth(owner, number, loser.runs_ms, predecessor);
         }
@@ -497,6 +475,7 @@ impl Engine<'_> {
         let Some(pod) = self.pods.get(id) else { return };
         let (parent, number, machine, turn) = (pod.parent, pod.number, pod.machine, pods::turn(&pod.object));
         let (shape, was_stopping) = (pod.shape, pod.stage == Stage::Stopping);
+        let template = pod.template;
         let waited_ms = machine.is_none().then(|| self.now_ms - pod.waits_since_ms);
         let is_queued = pod.eviction_ms.is_some();
         if let Some(uid) = pod.object.metadata.uid.as_deref().filter(|_| is_queued) {
@@ -517,7 +496,7 @@ impl Engine<'_> {
         if let Parent::Owner(owner) = parent {
             self.meter.pod_ends(waited_ms);
             if machine.is_some() {
-                let bound = self.least.remove(owner);
+                let bound = self.least.remove(owner, template);
                 self.meter.set_bound(bound);
             }
             if self.operator.stopping_ordinals.remove(&(owner, number)) {
@@ -525,6 +504,7 @@ impl Engine<'_> {
                 let predecessor = Predecessor {
                     is_there: moved.is_some(),
                     moved_ms: moved.flatten(),
+                    template: None,
                 };
                 self.fill(owner, predecessor);
             }
@@ -549,7 +529,7 @@ impl Engine<'_> {
     }
 
     /// What the budgets over an owner's pods allow, and whether it is down.
-    fn owner_changed(&mut self, owner: u32) {
+    pub(super) fn owner_changed(&mut self, owner: u32) {
         let state = &mut self.owners[owner as usize];
         if state.ready > 0 && state.replicas == 1 {
             state.was_up = true;

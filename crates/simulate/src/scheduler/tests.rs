@@ -79,3 +79,30 @@ fn p_040_affinity_to_a_name_is_for_the_node_of_that_name() {
     }
     assert_eq!(scheduler.choose(2), None);
 }
+
+/// Versions of one workload count each other's pods, and its spread is not there once for each of them.
+#[test]
+fn rules_that_say_the_same_are_one_for_all_shapes() {
+    let labels = json!({"app": "web"});
+    let selector = json!({"matchLabels": labels});
+    let versions: Vec<Pod> = (1..=200)
+        .map(|version| {
+            let anti = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "batch"}}});
+            let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [anti]}});
+            let mut pod = serde_json::to_value(pod(labels.clone(), affinity)).unwrap();
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(format!("{version}m"));
+            pod["spec"]["topologySpreadConstraints"] = json!([
+                {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector},
+            ]);
+            serde_json::from_value(pod).unwrap()
+        })
+        .collect();
+    let mut scheduler = scheduler(&versions);
+    assert_eq!(scheduler.rules.all.len(), 2, "the spread and the anti-affinity");
+    assert!(scheduler.shapes.iter().all(|shape| shape.counted_by.len() == 1));
+    scheduler.bind(0, A);
+    assert_eq!(scheduler.choose(199), Some(B), "the first version counts");
+    scheduler.bind(199, B);
+    scheduler.release(0, A, false);
+    assert_eq!(scheduler.choose(7), Some(A), "and does not once it is gone");
+}

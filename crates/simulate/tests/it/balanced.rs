@@ -14,7 +14,7 @@ use crate::small::{HOUR, SECOND, owner, pool, timeline, world};
 const PAUSE: u64 = HOUR / 6;
 
 /// Instances of so many cores, which cost as much as they have: `c4` has four, of which pods can have 3.9.
-fn sold<const N: usize>(cores: [i64; N]) -> World {
+pub fn sold<const N: usize>(cores: [i64; N]) -> World {
     let types = cores.map(|cores| {
         let name = format!("c{cores}");
         spokeshave_example::instance_type(&name, cores, 4 * cores, &["zone-a"])
@@ -90,8 +90,6 @@ struct Life {
 fn life(world: &World, pools: Vec<NodePool>, model: Model, timeline: &Timeline) -> Life {
     let mut policy = Policy::new("model", pools.into_iter().map(Arc::new).collect());
     policy.model = model;
-    // The second look is that of the product: without rounds, it does not let what saves little wait (W-61).
-    policy.settings.disrupt.rounds = false;
     let mut launched = Vec::new();
     let mut rejected = Vec::new();
     let mut sink = |line: Line<'_>| match line.what {

@@ -67,6 +67,7 @@ pub fn owner(kind: OwnerKind, name: &str, cpu: &str) -> Owner {
             p99_ms: 0,
         },
         budget: None,
+        later: Vec::new(),
         claims: Vec::new(),
     }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use spokeshave_model::lower;
 use spokeshave_story::adopt::OldObjects;
 use spokeshave_story::doctor::{self, Finding, Level};
+use spokeshave_story::settings::SettingsInForce;
 
 use crate::arguments::OutputFormat;
 use crate::plan::world::World;
@@ -56,6 +57,8 @@ pub(crate) struct Diagnosis {
     kind: &'static str,
     now: Timestamp,
     findings: Vec<Finding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<SettingsInForce>,
 }
 
 impl Diagnosis {
@@ -69,6 +72,7 @@ impl Diagnosis {
             kind: "Diagnosis",
             now,
             findings,
+            settings: None,
         }
     }
 }
@@ -94,7 +98,8 @@ pub(crate) async fn run(args: &DoctorArgs) -> Result<Answer> {
             Err(why) => say(&format!("note: {why}")),
         }
     }
-    let diagnosis = Diagnosis::of(&loaded.world, loaded.now);
+    let mut diagnosis = Diagnosis::of(&loaded.world, loaded.now);
+    diagnosis.settings = loaded.in_force.told;
     let text = match args.output {
         OutputFormat::Table => visible(&table::render(&diagnosis.findings)).into_owned(),
         OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(&diagnosis)?),

@@ -13,12 +13,14 @@ mod told;
 mod tests;
 
 use anyhow::{Context as _, Result};
+use serde::Serialize;
 use spokeshave_model::lower;
 use spokeshave_model::snapshot::NodeId;
 use spokeshave_plan::disrupt::{Verdict, judge};
-use spokeshave_plan::{Policy, provision};
+use spokeshave_plan::provision;
 use spokeshave_story::expired::Expired;
 use spokeshave_story::explain::{self, Document, Facts, Story};
+use spokeshave_story::settings::SettingsInForce;
 use spokeshave_story::verdict;
 
 pub(crate) use args::{EXAMPLES, ExplainArgs};
@@ -28,6 +30,15 @@ use source::Source;
 
 use crate::arguments::OutputFormat;
 use crate::text::visible;
+
+/// The answer for machines: a story, and the settings by which it was decided.
+#[derive(Serialize)]
+struct Answer<'a> {
+    #[serde(flatten)]
+    document: Document<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<&'a SettingsInForce>,
+}
 
 /// Runs the command and returns the text for standard output.
 ///
@@ -51,7 +62,10 @@ pub(crate) async fn run(args: &ExplainArgs) -> Result<String> {
     match args.output {
         OutputFormat::Table => Ok(visible(&table::render(&story, source.now)).into_owned()),
         output => {
-            let document = Document::of(&story, source.now);
+            let document = Answer {
+                document: Document::of(&story, source.now),
+                settings: source.in_force.told.as_ref(),
+            };
             match output {
                 OutputFormat::Yaml => {
                     serde_saphyr::to_string(&document).context("the story cannot be written as YAML")
@@ -64,7 +78,7 @@ pub(crate) async fn run(args: &ExplainArgs) -> Result<String> {
 
 fn tell(source: &Source, wanted: &Wanted) -> Result<Story> {
     let mut snapshot = lower(&source.state);
-    let policy = Policy::default();
+    let policy = source.in_force.policy();
     let provisioned = provision(&snapshot, &policy, source.now);
     let nominated = provisioned.nominate(&mut snapshot, source.now);
     let snapshot = snapshot;

@@ -19,6 +19,7 @@ use super::told::{self, Told};
 use crate::field;
 use crate::plan;
 use crate::plan::SourceArgs;
+use crate::plan::in_force::InForce;
 use crate::plan::world::mark_held;
 use crate::text::say;
 
@@ -38,6 +39,8 @@ pub(crate) struct Source {
     pub(crate) classes: Vec<Value>,
     /// Where NodeClasses of a cluster can be had.
     pub(crate) client: Option<Client>,
+    /// The settings to decide with.
+    pub(crate) in_force: InForce,
     /// The instant.
     pub(crate) now: Timestamp,
 }
@@ -69,6 +72,7 @@ pub(crate) async fn load(args: &SourceArgs) -> Result<Source> {
         told: Vec::new(),
         classes: Vec::new(),
         client: loaded.client,
+        in_force: loaded.in_force,
         now: loaded.now,
     };
     let mut disruptions: Vec<Arc<Disruption>> = Vec::new();

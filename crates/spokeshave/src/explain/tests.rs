@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use spokeshave_example::{epoch, random_world};
+use spokeshave_plan::Policy;
 use spokeshave_story::replicas::Replicas;
 use spokeshave_view::{Judged, World, detail, pod_story};
 
 use super::*;
-use crate::connection::ClusterArgs;
 use crate::plan::SourceArgs;
+use crate::plan::in_force::InForce;
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/explain")
@@ -24,11 +25,8 @@ fn on(file: &Path, words: &[&str], output: OutputFormat) -> ExplainArgs {
         namespace: None,
         source: SourceArgs {
             filenames: vec![file.to_owned()],
-            cluster: ClusterArgs::default(),
-            catalog: None,
-            region: None,
             now: Some("2026-03-02T12:00:00Z".parse().unwrap()),
-            scheduler_config: None,
+            ..SourceArgs::default()
         },
         output,
     }
@@ -88,6 +86,7 @@ fn d_027_the_page_tells_of_nodes_and_pods_what_explain_tells() {
             told: Vec::new(),
             classes: Vec::new(),
             client: None,
+            in_force: InForce::default(),
             now: epoch(),
         };
         let world = World {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use spokeshave_runtime::Shutdown;
+use spokeshave_story::settings::SettingsInForce;
 use spokeshave_view::{History, Judged, Ledger, View};
 use spokeshave_web::{Board, Shown};
 use tokio::task::spawn_blocking;
@@ -39,7 +40,14 @@ struct Memory {
 /// The source cannot be read.
 pub(crate) async fn once(source: &mut Source) -> Result<Shown> {
     let making = source.read().await?.context("there is nothing to see yet")?;
-    judge(making, Arc::default()).await
+    let shown = judge(making, Arc::default()).await?;
+    Ok(with_settings(shown, source.settings()))
+}
+
+/// The same with what there is to say of the settings.
+fn with_settings(mut shown: Shown, settings: Option<SettingsInForce>) -> Shown {
+    Arc::make_mut(&mut shown.view).settings = settings;
+    shown
 }
 
 /// Refreshes until stopped. Errors are published next to the last view, and it continues.
@@ -60,7 +68,7 @@ pub(crate) async fn keep_looking(mut source: Source, board: Board, stop: Shutdow
             let begun = Instant::now();
             let shown = judge(making, Arc::clone(&memory)).await;
             work = begun.elapsed();
-            shown.map(Some)
+            shown.map(|shown| Some(with_settings(shown, source.settings())))
         };
         match stop.cut(looked).await {
             None => return,

@@ -12,7 +12,9 @@ use spokeshave_model::ClusterState;
 use spokeshave_model::scheduler_profiles::SchedulerProfiles;
 use spokeshave_plan::Policy;
 use spokeshave_provider_kwok::Catalog;
+use spokeshave_story::settings::SettingsInForce;
 use spokeshave_view::{Missing, World};
+use tokio::time::Instant;
 
 use super::followed::Followed;
 use super::kinds;
@@ -20,23 +22,28 @@ use crate::cluster::Cluster;
 use crate::explain::source::{beside_in_cluster, read_beside};
 use crate::plan::dump::Dump;
 use crate::plan::ec2::Ec2;
+use crate::plan::in_force::InForce;
 use crate::plan::world::{Origin, World as Read, mark_held};
 use crate::plan::{self, SourceArgs, live};
-use crate::scheduler_config;
+use crate::scheduler_config::{self, SchedulerConfig};
 use crate::text::say;
 
 /// How often a cluster is looked at at most.
 const FOLLOWING: Duration = Duration::from_secs(1);
 /// Refresh interval for an operator.
 const OBSERVING: Duration = Duration::from_millis(300);
+/// How often it is asked whether the operator of a cluster has other settings by now.
+const ASKING: Duration = Duration::from_secs(60);
+/// How long that may take.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// How a world is made of what was read, which is work for a thread of its own, and the settings to decide under.
 pub(crate) type Making = Box<dyn FnOnce() -> (World, Policy) + Send>;
 
 /// A source of worlds.
 pub(crate) enum Source {
-    /// Read once.
-    Still(Box<World>),
+    /// Read once, and the settings to decide with.
+    Still(Box<World>, Box<InForce>),
     /// Listed when it is read, or followed.
     Listed(Box<Listed>),
     /// The operator in this process, and what was seen last.
@@ -47,15 +54,28 @@ pub(crate) enum Source {
 pub(crate) struct Listed {
     cluster: Cluster,
     reading: Arc<Reading>,
+    /// What the command was given, where the settings of the cluster's operator are asked for.
+    own: Option<Own>,
     /// Its lists, where they are followed, and the version that was read last.
     followed: Option<(Followed, Option<u64>)>,
 }
 
 /// What objects of a cluster do not say.
 struct Reading {
-    catalog: Catalog,
+    catalog: Arc<Catalog>,
     ec2: Option<Ec2>,
     profiles: Arc<SchedulerProfiles>,
+    in_force: InForce,
+}
+
+/// What a command was given, over which nothing that its operator has wins.
+struct Own {
+    args: SourceArgs,
+    catalog: Arc<Catalog>,
+    ec2: Option<Ec2>,
+    scheduler: Arc<SchedulerConfig>,
+    /// When the settings of the operator were asked for last.
+    asked_at: Instant,
 }
 
 impl Source {
@@ -69,9 +89,10 @@ impl Source {
             let beside = loaded.written.into_iter().map(|written| written.object).collect();
             let missing = kinds::missing(&loaded.world.left_out);
             let world = world(loaded.world.state, Beside::of(beside), loaded.now, missing);
-            return Ok(Source::Still(Box::new(world)));
+            return Ok(Source::Still(Box::new(world), Box::new(loaded.in_force)));
         }
         // What is wrong with the command line is said before anything is read.
+        args.settings.check()?;
         let ec2 = Ec2::unless(args.catalog.as_deref(), args.region.as_deref())?;
         let scheduler = scheduler_config::read(args.scheduler_config.as_deref())?;
         let cluster = Cluster::reach(&args.cluster).await?;
@@ -79,10 +100,24 @@ impl Source {
             Some(path) => Catalog::from_file(path)?,
             None => Catalog::default(),
         };
-        for note in scheduler.notes() {
+        let in_force = InForce::of_cluster(&cluster.client, args).await?;
+        let own = Own {
+            args: args.clone(),
+            catalog: Arc::new(catalog),
+            ec2,
+            scheduler: Arc::new(scheduler),
+            asked_at: Instant::now(),
+        };
+        let scheduler = in_force.scheduler_under(args, Arc::clone(&own.scheduler));
+        for note in in_force.notes().into_iter().chain(scheduler.notes()) {
             say(&format!("note: {note}"));
         }
-        Ok(Self::listing(cluster, catalog, ec2, scheduler.profiles))
+        Ok(Source::Listed(Box::new(Listed {
+            cluster,
+            reading: Arc::new(own.under(in_force)),
+            own: Some(own),
+            followed: None,
+        })))
     }
 
     /// A cluster that has answered already.
@@ -93,13 +128,15 @@ impl Source {
         profiles: Arc<SchedulerProfiles>,
     ) -> Self {
         let reading = Reading {
-            catalog,
+            catalog: Arc::new(catalog),
             ec2,
             profiles,
+            in_force: InForce::default(),
         };
         Source::Listed(Box::new(Listed {
             cluster,
             reading: Arc::new(reading),
+            own: None,
             followed: None,
         }))
     }
@@ -107,15 +144,23 @@ impl Source {
     /// From now on it is read again and again: a cluster is watched instead of listed each time.
     pub(crate) fn follow(&mut self) {
         if let Source::Listed(listed) = self {
-            let followed = Followed::new(listed.cluster.client.clone(), listed.reading.has_spread());
-            listed.followed = Some((followed, None));
+            listed.follow();
+        }
+    }
+
+    /// By which settings it is decided, where there is something to be said of them. An operator in this process has its own.
+    pub(crate) fn settings(&self) -> Option<SettingsInForce> {
+        match self {
+            Source::Still(_, in_force) => in_force.told.clone(),
+            Source::Listed(listed) => listed.reading.in_force.told.clone(),
+            Source::Operator(..) => None,
         }
     }
 
     /// Description of the source.
     pub(crate) fn title(&self, args: &SourceArgs) -> String {
         match self {
-            Source::Still(world) => {
+            Source::Still(world, _) => {
                 let name = |path: &std::path::PathBuf| match path.file_name() {
                     Some(name) => name.to_string_lossy().into_owned(),
                     None => path.display().to_string(),
@@ -134,9 +179,9 @@ impl Source {
     /// The cluster does not answer, or refuses Nodes or Pods.
     pub(crate) async fn read(&mut self) -> Result<Option<Making>> {
         match self {
-            Source::Still(world) => {
-                let world = World::clone(world);
-                let making: Making = Box::new(move || (world, Policy::default()));
+            Source::Still(world, in_force) => {
+                let (world, policy) = (World::clone(world), in_force.policy());
+                let making: Making = Box::new(move || (world, policy));
                 Ok(Some(making))
             }
             Source::Listed(listed) => listed.read().await.map(Some),
@@ -162,7 +207,7 @@ impl Source {
     /// Whether reading again may show something else.
     pub(crate) async fn has_changed(&self) -> bool {
         match self {
-            Source::Still(_) => false,
+            Source::Still(..) => false,
             Source::Listed(listed) => match &listed.followed {
                 Some((followed, seen)) => *seen != Some(followed.version()),
                 None => true,
@@ -174,7 +219,7 @@ impl Source {
 
     /// It never changes.
     pub(crate) fn is_still(&self) -> bool {
-        matches!(self, Source::Still(_))
+        matches!(self, Source::Still(..))
     }
 
     /// The shortest pause between two looks.
@@ -186,9 +231,47 @@ impl Source {
     }
 }
 
+impl Own {
+    /// How a cluster is read whose operator has these settings.
+    fn under(&self, in_force: InForce) -> Reading {
+        let scheduler = in_force.scheduler_under(&self.args, Arc::clone(&self.scheduler));
+        Reading {
+            catalog: in_force.catalog_under(&self.args, Arc::clone(&self.catalog)),
+            ec2: self.ec2.clone().map(|ec2| ec2.under(in_force.aws)),
+            profiles: Arc::clone(&scheduler.profiles),
+            in_force,
+        }
+    }
+}
+
 impl Listed {
+    fn follow(&mut self) {
+        let followed = Followed::new(self.cluster.client.clone(), self.reading.has_spread());
+        self.followed = Some((followed, None));
+    }
+
+    /// Asks from time to time whether the operator has other settings by now. While the cluster does not answer, those of before hold.
+    async fn ask_for_settings(&mut self) -> Result<()> {
+        let due = self.own.as_mut().filter(|own| own.asked_at.elapsed() >= ASKING);
+        let Some(own) = due else { return Ok(()) };
+        own.asked_at = Instant::now();
+        let before = &self.reading.in_force;
+        let asked = before.of_cluster_again(&self.cluster.client, &own.args);
+        let Ok(later) = tokio::time::timeout(ANSWER, asked).await else {
+            return Ok(());
+        };
+        let had_spread = self.reading.has_spread();
+        self.reading = Arc::new(own.under(later?));
+        // Spread depends on further lists.
+        if self.followed.is_some() && self.reading.has_spread() != had_spread {
+            self.follow();
+        }
+        Ok(())
+    }
+
     async fn read(&mut self) -> Result<Making> {
         let now = self.cluster.ask_again().await?;
+        self.ask_for_settings().await?;
         let (dump, beside, missing) = match &mut self.followed {
             Some((followed, seen)) => {
                 let version = followed.version();
@@ -226,7 +309,8 @@ impl Listed {
         };
         let reading = Arc::clone(&self.reading);
         Ok(Box::new(move || {
-            (reading.world(dump, beside, now, missing), Policy::default())
+            let policy = reading.in_force.policy();
+            (reading.world(dump, beside, now, missing), policy)
         }))
     }
 }
@@ -237,11 +321,20 @@ impl Reading {
         self.profiles.have_default_constraints()
     }
 
-    fn world(&self, dump: Dump, beside: Beside, now: jiff::Timestamp, mut missing: Vec<Missing>) -> World {
+    fn world(
+        &self,
+        mut dump: Dump,
+        beside: Beside,
+        now: jiff::Timestamp,
+        mut missing: Vec<Missing>,
+    ) -> World {
         let types = self.catalog.instance_types();
+        let gates = self.in_force.gates;
+        gates.leave_out(&mut dump);
         let ec2 = self.ec2.as_ref();
         let profiles = Arc::clone(&self.profiles);
-        let read = Read::new(dump, Origin::Cluster, types, ec2, profiles, now);
+        let mut read = Read::new(dump, Origin::Cluster, types, ec2, profiles, now);
+        gates.apply(&mut read.state, now);
         missing.extend(kinds::missing(&read.left_out));
         world(read.state, beside, now, missing)
     }

@@ -6,8 +6,10 @@ use clap::{Args, ValueEnum, ValueHint};
 use jiff::Timestamp;
 use spokeshave_plan::disrupt::Method;
 
+use super::in_force::container::DeploymentName;
 use crate::arguments::OutputFormat;
 use crate::connection::ClusterArgs;
+use crate::settings::DecidingArgs;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -17,6 +19,8 @@ Examples:
   spokeshave plan -f dump.yaml -o json --stats      for programs, with times; docs/plan.md lists every field
   spokeshave plan --live --verdicts                 the cluster of the current kubeconfig, with a verdict for each node
   spokeshave plan --live --context staging          that of another context
+  spokeshave plan --live --feature-gates SpotToSpotConsolidation=true
+                                                    what the operator would do with another setting
 
 It is read-only. Exit code 0 even when pods cannot be placed; 1 when the dump or the catalog cannot be read, or the
 cluster does not answer.";
@@ -48,6 +52,12 @@ pub(crate) struct SourceArgs {
     /// The time at which to decide, such as 2026-01-31T12:00:00Z; by default now
     #[arg(long, value_name = "RFC3339")]
     pub(crate) now: Option<Timestamp>,
+    /// Deployment of the operator whose settings hold; by default the only one in the cluster that runs an operator, of Spokeshave or Karpenter
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with = "filenames")]
+    pub(crate) operator: Option<DeploymentName>,
+    /// Settings that hold instead of those of the operator
+    #[command(flatten)]
+    pub(crate) settings: DecidingArgs,
 }
 
 /// Arguments of `plan`.
@@ -119,5 +129,30 @@ mod tests {
         assert!(parse(&["-f", "x", "--live"]).is_err(), "not both");
         assert!(parse(&["-f", "x", "-f", "y"]).is_ok(), "several files");
         assert!(parse(&["-f", "x"]).is_ok() && parse(&["--live", "--kubeconfig", "k"]).is_ok());
+    }
+
+    #[test]
+    fn an_operator_is_in_a_cluster_and_has_a_namespace() {
+        let parse = |words: &[&str]| Cli::try_parse_from([&["spokeshave"], words].concat());
+        for command in [
+            &["plan", "--live"][..],
+            &["explain", "a"],
+            &["doctor"],
+            &["web"],
+            &["top"],
+        ] {
+            let with = |more: &[&str]| parse(&[command, more].concat());
+            assert!(
+                with(&["--operator", "kube-system/karpenter"]).is_ok(),
+                "{command:?}"
+            );
+            assert!(with(&["--operator", "karpenter"]).is_err(), "{command:?}");
+            assert!(
+                with(&["--feature-gates", "NodeOverlay=true"]).is_ok(),
+                "{command:?}"
+            );
+        }
+        assert!(parse(&["plan", "-f", "x", "--operator", "a/b"]).is_err());
+        assert!(parse(&["plan", "-f", "x", "--reserved-enis", "1"]).is_ok());
     }
 }

@@ -32,6 +32,7 @@ pub(crate) struct Ec2 {
     region: Option<String>,
     is_of_scenario: bool,
     classes: Classes,
+    settings: Settings,
 }
 
 /// Where EC2NodeClasses are looked for.
@@ -89,6 +90,12 @@ impl Ec2 {
         }
     }
 
+    /// The same for an operator with these settings.
+    #[must_use]
+    pub(crate) fn under(self, settings: Settings) -> Self {
+        Ec2 { settings, ..self }
+    }
+
     /// The instance types for each class that a NodePool references. `supported` has the supported kinds, as (group, kind); empty means all.
     pub(crate) fn offers(&self, dump: &Dump, supported: &[(String, String)]) -> Offers {
         let counts = supported.is_empty()
@@ -143,7 +150,7 @@ impl Ec2 {
             let class = with_subnets(class, &region);
             offers
                 .types
-                .insert(name.to_owned(), sold(&class, &region, &prices));
+                .insert(name.to_owned(), sold(&class, &region, &prices, &self.settings));
         }
         if !absent.is_empty() {
             offers.notes.push(self.absent(&absent));
@@ -328,11 +335,11 @@ fn with_subnets(mut class: EC2NodeClass, region: &Region) -> EC2NodeClass {
     class
 }
 
-fn sold(class: &EC2NodeClass, region: &Region, prices: &Prices) -> Arc<[InstanceType]> {
+fn sold(class: &EC2NodeClass, region: &Region, prices: &Prices, settings: &Settings) -> Arc<[InstanceType]> {
     let context = Context {
         class,
         region: &region.name,
-        settings: &Settings::default(),
+        settings,
         learned_memory_bytes: None,
     };
     let market = Market {

@@ -18,6 +18,7 @@ use spokeshave_plan::{Policy, Provisioned, skipped_pool_text};
 use spokeshave_story::explain::{at_most, way_out};
 use spokeshave_story::prices;
 use spokeshave_story::replicas::takes_no_part;
+use spokeshave_story::settings::SettingsInForce;
 
 use super::expired::ExpiredNodes;
 use super::replicas::{ReplicaLaunches, ScaleDown};
@@ -35,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) cluster: Cluster,
     pub(crate) provisioning: Provisioning,
     pub(crate) disruption: Disruption,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) settings: Option<SettingsInForce>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stats: Option<Stats>,
 }

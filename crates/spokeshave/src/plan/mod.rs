@@ -15,6 +15,7 @@ pub(crate) mod format;
 mod further;
 #[cfg(test)]
 mod fuzz;
+pub(crate) mod in_force;
 mod item;
 mod kwok;
 mod later;
@@ -53,6 +54,7 @@ use crate::text::{count, say, visible};
 use crate::{cluster, scheduler_config};
 use ec2::Ec2;
 use format::{API_VERSION, Cluster, Disruption, Plan, Provisioning, Stats, WhatIfs};
+use in_force::InForce;
 use world::{Origin, World, mark_held};
 
 pub(crate) use args::{EXAMPLES, PlanArgs, SourceArgs};
@@ -78,6 +80,7 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
         objects,
         instance_types,
         client,
+        in_force,
         ..
     } = load(&args.source).await?;
     let mut knows_commands = world.knows_commands();
@@ -123,8 +126,9 @@ pub(crate) async fn run(args: &PlanArgs) -> Result<Planned> {
     }
     // Nodes are lowered again when commands begin, pods are not.
     trim::lowered(snapshot);
-    let policy = policy(args);
+    let policy = policy(args, &in_force);
     let (mut plan, disrupted) = decide(snapshot, &policy, &replicas, &expired, now, &mut stats);
+    plan.settings = in_force.told;
     replicas::tell(replicas, snapshot, &mut plan);
     expired::tell(&expired, snapshot, &mut plan);
     if args.stats {
@@ -158,9 +162,11 @@ pub(crate) struct Loaded {
     pub(crate) client: Option<Client>,
     /// Objects of files that no decision reads and `explain` does, as they were written.
     pub(crate) written: Vec<Written>,
+    /// The settings to decide with; their notes were printed.
+    pub(crate) in_force: InForce,
 }
 
-/// Reads the dump or, without one, the cluster, and prints assumptions to standard error.
+/// Reads the dump or, without one, the cluster with the settings of its operator, and prints assumptions to standard error.
 ///
 /// # Errors
 /// The dump or the catalog cannot be read, or the cluster does not answer.
@@ -168,13 +174,18 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     // What is wrong with the command line is said before anything is read.
     let mut ec2 = Ec2::unless(source.catalog.as_deref(), source.region.as_deref())?;
     files::check(&source.filenames)?;
-    let scheduler = scheduler_config::read(source.scheduler_config.as_deref())?;
-    let catalog = match &source.catalog {
-        Some(path) => Catalog::from_file(path)?,
-        None => Catalog::default(),
+    source.settings.check()?;
+    let mut scheduler = Arc::new(scheduler_config::read(source.scheduler_config.as_deref())?);
+    let mut catalog = match &source.catalog {
+        Some(path) => Arc::new(Catalog::from_file(path)?),
+        None => Arc::default(),
     };
+    let mut in_force = InForce::of_files(&source.settings)?;
     let (mut dump, now, client) = if source.filenames.is_empty() {
         let cluster = cluster::Cluster::reach(&source.cluster).await?;
+        in_force = InForce::of_cluster(&cluster.client, source).await?;
+        scheduler = in_force.scheduler_under(source, scheduler);
+        catalog = in_force.catalog_under(source, catalog);
         let spread = scheduler.profiles.have_default_constraints();
         let (dump, refusal) = live::read(&cluster.client, spread).await?;
         ec2 = ec2.map(|ec2| ec2.of_cluster(refusal));
@@ -194,15 +205,23 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
     let (checked, written) = written.into_iter().partition(Written::is_checked);
     dump.written = checked;
     let types = catalog.instance_types();
+    ec2 = ec2.map(|ec2| ec2.under(in_force.aws));
+    let left_out = in_force.gates.leave_out(&mut dump);
     let gaps = match origin {
         Origin::Files { .. } | Origin::Scenario { .. } => notes::gaps(&dump),
         Origin::Cluster => Vec::new(),
     };
     let profiles = Arc::clone(&scheduler.profiles);
     let mut world = World::new(dump, origin, types, ec2.as_ref(), profiles, now);
+    if in_force.knows_catalog {
+        let taken = world.taken_types.take();
+        world.notes.retain(|note| taken.as_ref() != Some(note));
+    }
+    world.notes.extend(left_out);
+    world.notes.extend(in_force.gates.apply(&mut world.state, now));
     world.notes.extend(gaps);
     world.notes.extend(scheduler.notes());
-    for note in &world.notes {
+    for note in in_force.notes().iter().chain(&world.notes) {
         say(&format!("note: {note}"));
     }
     let offered = world
@@ -219,12 +238,13 @@ pub(crate) async fn load(source: &SourceArgs) -> Result<Loaded> {
         instance_types,
         client,
         written,
+        in_force,
     })
 }
 
-/// The operator's defaults, and the requested options.
-fn policy(args: &PlanArgs) -> Policy {
-    let mut policy = Policy::default();
+/// The operator's settings, and the requested options.
+fn policy(args: &PlanArgs, in_force: &InForce) -> Policy {
+    let mut policy = in_force.policy();
     policy.disrupt.verdicts = args.verdicts;
     if !args.methods.is_empty() {
         policy.disrupt.methods = args.methods.iter().map(|name| name.method()).collect();
@@ -267,6 +287,7 @@ fn decide(
         cluster: Cluster::of(snapshot),
         provisioning,
         disruption: Disruption::of(snapshot, &disrupted, policy.disrupt.verdicts, now),
+        settings: None,
         stats: None,
     };
     (plan, disrupted)

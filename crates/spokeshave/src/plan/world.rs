@@ -56,6 +56,8 @@ pub(crate) struct World {
     pub(crate) notes: Vec<String>,
     /// Of these, the one that names NodePools without a status.
     pub(crate) taken_as_ready: Option<String>,
+    /// Of these, the one that says which instance types are taken for those of the operator.
+    pub(crate) taken_types: Option<String>,
     /// How many pods workloads may have once they are scaled up, by `Deployment/shop/web`. No decision reads it.
     pub(crate) most_replicas: BTreeMap<String, i64>,
     /// Objects that count as absent, all of which the notes name.
@@ -107,7 +109,8 @@ impl World {
             PriceFeed::WithoutSpot
         };
         notes.extend(foreign_classes(&dump, origin, &supported, ec2.is_some()));
-        notes.extend(ec2.and_then(|_| kwok::note(&dump, origin, catalog.len())));
+        let taken_types = ec2.and_then(|_| kwok::note(&dump, origin, catalog));
+        notes.extend(taken_types.clone());
         let mut pools = latest(dump.node_pools, |pool| pool.name().to_owned());
         let (mut instance_types, mut assumed) = (BTreeMap::new(), Vec::new());
         for pool in pools.values_mut() {
@@ -215,6 +218,7 @@ impl World {
             state,
             notes,
             taken_as_ready,
+            taken_types,
             most_replicas,
             left_out,
             outdated: outdated.collect(),

@@ -135,9 +135,12 @@ pub(super) fn optional<T: 'static>(reader: Reader<T>) -> Reader<Option<T>> {
 
 /// A setting as the command line shows it.
 pub(crate) struct Row {
-    field: &'static str,
-    value_name: &'static str,
-    flag: String,
+    pub(super) field: &'static str,
+    pub(super) value_name: &'static str,
+    pub(super) flag: String,
+    pub(super) variable: String,
+    /// The help without the default.
+    pub(super) about: String,
     help: String,
     #[cfg(test)]
     pub(super) default: &'static str,
@@ -160,7 +163,9 @@ impl Row {
             field,
             value_name,
             flag: flag_of(field),
+            about: format!("{help} [env: {variable}]"),
             help: format!("{help} [env: {variable}]{shown}"),
+            variable,
             #[cfg(test)]
             default,
         }
@@ -169,7 +174,7 @@ impl Row {
     /// Flag and variable.
     #[cfg(test)]
     pub(super) fn names(&self) -> (&str, String) {
-        (&self.flag, variable_of(self.field))
+        (&self.flag, self.variable.clone())
     }
 }
 
@@ -181,12 +186,12 @@ fn variable_of(field: &str) -> String {
     field.to_uppercase()
 }
 
-static TABLE: LazyLock<Vec<Row>> = LazyLock::new(super::table);
+pub(super) static TABLE: LazyLock<Vec<Row>> = LazyLock::new(super::table);
 
 /// The flags as typed. What is absent is decided by the environment.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SettingsArgs {
-    given: BTreeMap<&'static str, String>,
+    pub(super) given: BTreeMap<&'static str, String>,
 }
 
 impl FromArgMatches for SettingsArgs {

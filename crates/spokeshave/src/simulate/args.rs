@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
+use super::hashing::HashArgs;
 use crate::arguments::OutputFormat;
 use crate::connection::ClusterArgs;
+use crate::plan::in_force::container::DeploymentName;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -98,7 +100,8 @@ pub(crate) struct InitArgs {
         long = "filename",
         value_name = "FILE|DIR",
         value_hint = ValueHint::AnyPath,
-        conflicts_with_all = ClusterArgs::IDS
+        conflicts_with_all = ClusterArgs::IDS,
+        conflicts_with = "hash_names"
     )]
     pub(crate) filenames: Vec<PathBuf>,
     /// The cluster
@@ -110,6 +113,12 @@ pub(crate) struct InitArgs {
     /// Configuration of kube-scheduler (KubeSchedulerConfiguration), as YAML or JSON: the scenario scores nodes as the profile default-scheduler does
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) scheduler_config: Option<PathBuf>,
+    /// Deployment of the operator whose settings the policies get; by default the only one in the cluster that runs an operator
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with = "filenames")]
+    pub(crate) operator: Option<DeploymentName>,
+    /// Without names
+    #[command(flatten)]
+    pub(crate) hash: HashArgs,
 }
 
 fn duration(text: &str) -> Result<u64, String> {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use spokeshave_comparison::AsRecorded;
 use spokeshave_model::pod::requests_of_template;
-use spokeshave_model::resources::ResourceName;
+use spokeshave_model::resources::{ResourceName, Resources};
 use spokeshave_plan::report::some_of;
 use spokeshave_scenario::file::PolicySpec;
 use spokeshave_scenario::{Facts, OwnerKind, Scenario, Timeline};
@@ -53,11 +54,20 @@ pub(crate) struct Check {
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_gpus: Option<u64>,
     expectations: Vec<String>,
+    /// What really was of nodes in that time, where a recording tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_recorded: Option<AsRecorded>,
 }
 
 impl Check {
-    /// Of a scenario and its timeline under the first seed.
-    pub(crate) fn of(scenario: &Scenario, policies: &[&PolicySpec], seeds: u32, timeline: &Timeline) -> Self {
+    /// Of a scenario and its timeline under the first seed, and of what really was, where that is known.
+    pub(crate) fn of(
+        scenario: &Scenario,
+        policies: &[&PolicySpec],
+        seeds: u32,
+        timeline: &Timeline,
+        as_recorded: Option<AsRecorded>,
+    ) -> Self {
         let facts = Facts::of(timeline);
         let count = u32::try_from(policies.len()).unwrap_or(u32::MAX);
         let models = policies
@@ -89,6 +99,7 @@ impl Check {
             peak_memory_gib: rounded(facts.peak_memory_bytes as f64 / f64::from(1 << 30)),
             peak_gpus: (facts.peak_gpus > 0).then_some(facts.peak_gpus),
             expectations: scenario.expect.iter().map(|one| one.text.clone()).collect(),
+            as_recorded,
         }
     }
 
@@ -151,6 +162,10 @@ impl Check {
             rows.push(("peak GPUs", gpus.to_string()));
         }
         rows.push(("events", self.events.to_string()));
+        if let Some(recorded) = &self.as_recorded {
+            let text = format!("{}; {} ({})", recorded.cost(), recorded.nodes(), recorded.basis);
+            rows.push(("as recorded", text));
+        }
         for expectation in &self.expectations {
             rows.push(("expects", expectation.clone()));
         }
@@ -167,16 +182,15 @@ impl Check {
 pub(crate) fn doubts(timeline: &Timeline) -> Vec<String> {
     let (mut tiny, mut huge) = (Vec::new(), Vec::new());
     for owner in &timeline.owners {
-        let Some(spec) = &owner.template.spec else {
-            continue;
-        };
-        let requests = requests_of_template(spec);
-        let name = format!("{}/{}", owner.namespace, owner.name);
-        if (1..LEAST_MEMORY).contains(&requests.get(ResourceName::MEMORY)) {
-            tiny.push(name.clone());
+        let specs = owner.templates().filter_map(|template| template.spec.as_ref());
+        let requests: Vec<Resources> = specs.map(requests_of_template).collect();
+        let name = || format!("{}/{}", owner.namespace, owner.name);
+        let is_tiny = |one: &Resources| (1..LEAST_MEMORY).contains(&one.get(ResourceName::MEMORY));
+        if requests.iter().any(is_tiny) {
+            tiny.push(name());
         }
-        if requests.get(ResourceName::CPU) > MOST_CPU {
-            huge.push(name);
+        if requests.iter().any(|one| one.get(ResourceName::CPU) > MOST_CPU) {
+            huge.push(name());
         }
     }
     let mut doubts = Vec::new();

@@ -14,11 +14,13 @@ use spokeshave_api::{DisruptionPolicy, NodePool};
 use spokeshave_provider_kwok::Catalog;
 use spokeshave_scenario::file::{Merge, ModelName, PolicySpec};
 use spokeshave_scenario::import::objects;
+use spokeshave_simulate::left_out::LeftOut;
 use spokeshave_simulate::{Model, Policy, World};
 
 use super::document::{Document, Wrong};
 use super::offers::Shop;
-use super::{inputs, manifests, outdated};
+use super::standing::Nodes;
+use super::{inputs, manifests, outdated, unshown};
 use crate::lines::Lines;
 use crate::plan::dump::Dump;
 use crate::plan::ec2::Ec2;
@@ -36,6 +38,12 @@ pub(crate) struct Setting {
     pub(crate) budgets: Vec<Arc<PodDisruptionBudget>>,
     /// What had to be assumed.
     pub(crate) notes: Vec<String>,
+    /// NodePools as they were written, of manifests and dumps.
+    pub(crate) node_pools: Vec<Arc<NodePool>>,
+    /// Nodes of the dumps with which no policy begins.
+    pub(crate) left_out: Vec<LeftOut>,
+    /// That no room is kept for CapacityBuffers, if there are any.
+    pub(crate) roomless: Option<String>,
 }
 
 /// An object that policies may patch.
@@ -80,6 +88,13 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     paths.extend(paths_of(document, &scenario.cluster.snapshot));
     paths.extend_from_slice(&named);
     let dump = files::read(&paths)?;
+    let dumps = &paths[..paths.len() - named.len()];
+    let nodes = match scenario.cluster.begins_empty || dumps.is_empty() {
+        true => Nodes::default(),
+        false if named.is_empty() => Nodes::of(&dump, &dump.node_pools),
+        // Manifests may be a whole dump, of which settings are taken alone.
+        false => Nodes::of(&files::read(dumps).unwrap_or_default(), &dump.node_pools),
+    };
     let judged = manifests::refuse_wrong(&named)?;
     let base = patchable(&dump);
     for object in &base {
@@ -90,10 +105,13 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
     let origin = Origin::Scenario {
         own_catalog: scenario.cluster.catalog.is_some(),
     };
-    // Pods are the business of the timeline, and so are workloads of versions that are read there alone.
+    let roomless = unshown::buffers(&dump.capacity_buffers);
+    let node_pools = dump.node_pools.clone();
+    // Pods are the business of the timeline, and so are workloads of versions that are read there alone. Neither engine keeps room for buffers.
     let mut dump = Dump {
         pods: Vec::new(),
         workloads: Vec::new(),
+        capacity_buffers: Vec::new(),
         ..dump
     };
     if named.len() < paths.len() {
@@ -129,6 +147,8 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
             outdated.unwrap_or_default()
         );
     }
+    let (standing, left_out) = nodes.stand(&world, &policies);
+    world.standing = standing;
     let mut notes = read.notes;
     // That a NodePool of a file has no status is the rule here.
     notes.retain(|note| read.taken_as_ready.as_ref() != Some(note));
@@ -141,6 +161,9 @@ pub(crate) fn read(document: &Document, snapshot: &[PathBuf]) -> Result<Setting>
         policies,
         budgets: read.state.pod_disruption_budgets,
         notes,
+        node_pools,
+        left_out,
+        roomless,
     })
 }
 
@@ -160,7 +183,7 @@ pub(crate) fn caveats(policies: &[Policy]) -> Vec<String> {
         });
         let fixed = pool.spec.replicas.filter(|replicas| *replicas > 0).map(|replicas| {
             let (nodes, are) = if replicas == 1 { ("node", "is") } else { ("nodes", "are") };
-            format!("NodePool {name} is static (spec.replicas): its {replicas} {nodes} {are} not simulated, and in no cost")
+            format!("NodePool {name} is static (spec.replicas): its {replicas} {nodes} {are} launched whatever pods wait, as with the feature gate StaticCapacity on")
         });
         for caveat in unready.into_iter().chain(fixed) {
             if !found.contains(&caveat) {

@@ -82,6 +82,8 @@ fn live_full(life: &Life<'_>, watch: Watch<'_>) -> Result<Run> {
         world: Arc::new(life.world.clone()),
         timeline: Arc::new(life.timeline.clone()),
         policy: life.policy.clone(),
+        // Whoever has read them has corrected the instance types of the policy.
+        overlays: Vec::new(),
         seed: life.seed,
     };
     let lines = watch.lines.is_some().then_some(take);

@@ -19,6 +19,7 @@ use spokeshave_scenario::source::{FORMATS, Format, Source};
 use spokeshave_scenario::workload::{Kind, Workload};
 use spokeshave_scenario::{DisruptionBudget, Timeline};
 
+use super::as_recorded::RecordedCluster;
 use super::cluster::{paths_of, shown};
 use super::document::Document;
 use super::{inputs, inventory};
@@ -41,6 +42,8 @@ pub(crate) struct Recordings {
     pub(crate) alterations: Vec<String>,
     /// What had to be assumed.
     pub(crate) notes: Vec<String>,
+    /// Those of clusters that tell of nodes.
+    pub(crate) clusters: Vec<RecordedCluster>,
 }
 
 /// Reads all recordings, and the dump to begin with. PodDisruptionBudgets of the manifests protect what was recorded in the namespaces that it has, before copies
@@ -179,6 +182,8 @@ impl Recordings {
         }
         self.alterations
             .extend(unequal(&shown, source, &recorded, scenario.duration_ms));
+        self.clusters
+            .extend(RecordedCluster::taken(&shown, &mut recorded, source));
         adopt(workload, &mut recorded.timeline);
         protect(&mut recorded.timeline, budgets);
         bend(recorded, source, scenario.duration_ms).map_err(|error| anyhow!("{shown}: {error}"))

@@ -13,7 +13,9 @@ use spokeshave_scenario::import::inventory::Inventory;
 
 use super::args::InitArgs;
 use super::cluster::start_of;
-use super::{inventory, outdated, recorder, unshown};
+use super::hashing::NameHash;
+use super::standing::Nodes;
+use super::{inventory, of_operator, outdated, recorder, unshown};
 use crate::connection::kubeconfigs;
 use crate::plan::files;
 use crate::same_file::{is_same, refusal};
@@ -31,16 +33,19 @@ const DUMP: &str = "cluster.json";
 /// The dump cannot be read, or the cluster does not answer.
 pub(crate) async fn run(args: &InitArgs) -> Result<String> {
     let scoring = scoring(args.scheduler_config.as_deref())?;
+    let mut settings = String::new();
     let paths = match args.filenames.is_empty() {
         false => args.filenames.clone(),
         true => {
             let dump = dump_file(args)?;
-            let text = recorder::dump(&args.cluster).await?;
+            let hash = NameHash::of(&args.hash)?;
+            let text = recorder::dump(&args.cluster, hash).await?;
             std::fs::write(&dump, text).with_context(|| format!("cannot write {}", dump.display()))?;
             say(&format!(
-                "note: the cluster's workloads and NodePools are in {}, without environments, images, commands, secrets and annotations that no decision reads",
+                "note: the cluster's workloads, nodes and NodePools are in {}, without environments, images, commands, secrets and annotations that no decision reads",
                 dump.display()
             ));
+            settings = of_operator::settings(args).await?;
             vec![dump]
         }
     };
@@ -52,8 +57,12 @@ pub(crate) async fn run(args: &InitArgs) -> Result<String> {
     if let Some(hint) = outdated::hint(&paths)? {
         say(&format!("note: {hint}"));
     }
-    say(&format!("note: {}", unshown::NODES));
-    scenario(&paths, &inventory, scoring)
+    let has_nodes = Nodes::of_files(&paths).is_any();
+    if !has_nodes {
+        say(&format!("note: {}", unshown::NODES));
+    }
+    let text = scenario(&paths, &inventory, scoring, has_nodes)?;
+    Ok(of_operator::written(text, &settings))
 }
 
 /// By what nodes are scored according to kube-scheduler's configuration, as far as the simulator can; none without one, or where it says nothing of it.
@@ -105,8 +114,30 @@ fn dump_file(args: &InitArgs) -> Result<PathBuf> {
     Ok(dump)
 }
 
-/// The text for some dumps, with a scoring of its scheduler where that is known.
-fn scenario(paths: &[PathBuf], inventory: &Inventory, scoring: Option<&str>) -> Result<String> {
+/// How a scenario begins: a sentence about that, its warm-up, and what is said of the dump's nodes.
+fn beginning(has_nodes: bool) -> [&'static str; 3] {
+    match has_nodes {
+        true => [
+            "Every policy begins with the nodes there, and with the pods on them. Nodes that no NodePool owns stay to the end, and are in no cost.",
+            "warmup: 0s               # what becomes of the cluster as it stands counts from the start",
+            "    nodes: snapshot          # or none: every policy begins without nodes and launches its own; give it a warmup of 6h then\n",
+        ],
+        false => [
+            "Every policy begins without nodes and launches its own: there are no Nodes with NodeClaims to take over.",
+            "warmup: 6h               # the cluster begins without nodes; what filling it costs is not counted",
+            "",
+        ],
+    }
+}
+
+/// The text for some dumps, which have nodes to begin with or not, with a scoring of its scheduler where that is known.
+fn scenario(
+    paths: &[PathBuf],
+    inventory: &Inventory,
+    scoring: Option<&str>,
+    has_nodes: bool,
+) -> Result<String> {
+    let [begins, warmup, nodes] = beginning(has_nodes);
     // Objects that were written by hand have no time. It is in the file that is written, which so gives the same run every time.
     let start = start_of(Some(inventory.newest().unwrap_or_else(Timestamp::now)));
     let timeline = inventory.constant(start, WEEK_MS)?;
@@ -138,7 +169,7 @@ fn scenario(paths: &[PathBuf], inventory: &Inventory, scoring: Option<&str>) -> 
     };
     let scheduler = scoring.map(|scoring| format!("    scheduler: {{scoring: {scoring}}}\n"));
     let scheduler = scheduler.unwrap_or_default();
-    let still = if unshown::is_still(&timeline, 0) {
+    let still = if !has_nodes && unshown::is_still(&timeline, 0) {
         "\n# Nothing of it changes: as long as nothing under `workloads` does either, policies hardly differ."
     } else {
         ""
@@ -150,18 +181,18 @@ fn scenario(paths: &[PathBuf], inventory: &Inventory, scoring: Option<&str>) -> 
         "\
 # A week of what runs in {shown}: {owners}, {pods}, {cores} cores at the peak.
 # `spokeshave simulate THIS_FILE --check` says what it comes to, and without --check it is simulated; docs/simulate.md names every field.
-# Every policy begins without nodes and launches its own: those of the cluster are not taken over.{still}
+# {begins}{still}
 apiVersion: simulate.spokeshave.dev/v1alpha1
 kind: Scenario
 metadata: {{name: {name}}}
 spec:
   start: {start}
   duration: 7d
-  warmup: 6h               # the cluster begins without nodes; what filling it costs is not counted
+  {warmup}
   seeds: 5
   cluster:
     snapshot: {files}       # workloads, NodePools, DaemonSets and PodDisruptionBudgets are those of {those}
-{scheduler}  # Beside what is in {those}, for example:
+{nodes}{scheduler}  # Beside what is in {those}, for example:
   # workloads:
   # - name: web
   #   deployments: {{count: 10, cpu: [250m, 500m], memory: 512Mi, spread: zone, maxUnavailable: 10%}}
@@ -199,7 +230,7 @@ mod tests {
             "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "500m"}}}]}}}}"#;
         inventory.add(Object::read(deployment, None).expect("readable"));
         let paths = [PathBuf::from("a b/Cluster \"one\".yaml")];
-        let text = scenario(&paths, &inventory, None).expect("small");
+        let text = scenario(&paths, &inventory, None, false).expect("small");
         let read = Document::parse("x.yaml", &text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
         assert_eq!(read.scenario.name, "cluster--one");
         assert_eq!(read.scenario.start.to_string(), "2026-03-03T00:00:00Z");
@@ -211,6 +242,22 @@ mod tests {
         assert!(
             text.contains("\n# Nothing of it changes: "),
             "policies cannot differ: {text}"
+        );
+    }
+
+    #[test]
+    fn a_scenario_of_a_dump_with_nodes_begins_with_them_and_counts_from_the_start() {
+        let paths = [PathBuf::from("shop.yaml")];
+        let [with, without] = [true, false].map(|has_nodes| {
+            let text = scenario(&paths, &Inventory::default(), None, has_nodes).expect("small");
+            Document::parse("x.yaml", &text)
+                .unwrap_or_else(|wrong| panic!("{wrong}\n{text}"))
+                .scenario
+        });
+        assert_eq!((with.warmup_ms, with.cluster.begins_empty), (0, false));
+        assert_eq!(
+            (without.warmup_ms, without.cluster.begins_empty),
+            (6 * 3_600_000, false)
         );
     }
 
@@ -226,7 +273,7 @@ mod tests {
         let said = taken(config.scoring.get(DEFAULT_SCHEDULER));
         let scoring = scoring(Some(file.path())).expect("a configuration");
         let paths = [PathBuf::from("shop.yaml")];
-        let text = scenario(&paths, &Inventory::default(), scoring).expect("small");
+        let text = scenario(&paths, &Inventory::default(), scoring, false).expect("small");
         let read = Document::parse("x.yaml", &text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
         (read.scenario.cluster.most_allocated, said)
     }
@@ -249,7 +296,7 @@ mod tests {
     #[test]
     fn a_scenario_begins_with_all_of_several_dumps() {
         let paths = ["shop.yaml", "system.yaml"].map(PathBuf::from);
-        let text = scenario(&paths, &Inventory::default(), None).expect("small");
+        let text = scenario(&paths, &Inventory::default(), None, false).expect("small");
         let read = Document::parse("x.yaml", &text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
         assert_eq!(read.scenario.name, "shop");
         assert_eq!(read.scenario.cluster.snapshot, ["shop.yaml", "system.yaml"]);

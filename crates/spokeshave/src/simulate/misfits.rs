@@ -1,20 +1,24 @@
 //! Pods that no NodePool of a policy takes, such as those of a managed node group: named before anything is simulated, because they wait to its end.
 //!
-//! Owns one look at a cluster that is empty. Whether a pod has a place, and why not, is the answer of `plan`.
+//! Owns one look at a cluster that is empty, but for the nodes that no NodePool owns and the places that NodePools with a fixed number of nodes will have. Whether
+//! a pod has a place, and why not, is the answer of `plan`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spokeshave_api::NodePool;
 use spokeshave_api::conditions::{Conditioned as _, NODE_CLASS_READY, VALIDATION_SUCCEEDED};
 use spokeshave_model::snapshot::PodId;
-use spokeshave_model::{ClusterState, Pod, Snapshot, lower};
+use spokeshave_model::{ClusterState, InstanceType, Offering, Pod, ResourceName, Snapshot, lower};
 use spokeshave_plan::report::{count, some_of};
+use spokeshave_plan::static_pools::{Counts, ScaleUp, scale_up, template_claim};
 use spokeshave_plan::{Provisioned, provision, provision_only};
 use spokeshave_scenario::{Change, Owner, Timeline};
+use spokeshave_simulate::market::Market;
 use spokeshave_simulate::owners::{pod_labels, pod_name};
 use spokeshave_simulate::{Policy, World};
 
@@ -50,11 +54,14 @@ pub(crate) fn notes(world: &World, policies: &[Policy], timeline: &Timeline) -> 
     if told.is_empty() {
         return Vec::new();
     }
-    let numbers = numbers(timeline);
+    let (numbers, settled) = (numbers(timeline), settled(world, timeline));
     let mut owners: BTreeMap<(Vec<&str>, String), Vec<String>> = BTreeMap::new();
     for ((owner, reason), under) in told {
         let of = &timeline.owners[owner];
         let number = numbers.get(&owner).copied().unwrap_or_default();
+        if settled.get(&owner).is_some_and(|placed| *placed >= number) {
+            continue;
+        }
         let name = format!("{}/{} ({})", of.namespace, of.name, count(number, "pod"));
         owners.entry((under, reason)).or_default().push(name);
     }
@@ -122,13 +129,25 @@ fn numbers(timeline: &Timeline) -> BTreeMap<usize, usize> {
         match event.change {
             Change::Replicas(replicas) => *number = (*number).max(replicas as usize),
             Change::Begin { .. } => *number += 1,
-            Change::End { .. } => {}
+            Change::Template(_) | Change::End { .. } => {}
         }
     }
     numbers
 }
 
-/// Why which workloads have no place in an empty cluster.
+/// How many pods of each workload are on nodes of no NodePool from the start: nothing moves them, so that they need no other place.
+fn settled(world: &World, timeline: &Timeline) -> BTreeMap<usize, usize> {
+    let fixed: BTreeSet<&str> = world.standing.fixed_names().collect();
+    let mut settled: BTreeMap<usize, usize> = BTreeMap::new();
+    for placement in &timeline.placements {
+        if fixed.contains(placement.node.as_str()) {
+            *settled.entry(placement.owner.0 as usize).or_default() += 1;
+        }
+    }
+    settled
+}
+
+/// Why which workloads have no place in a cluster without other pods.
 fn misfits(world: &World, policy: &Policy, timeline: &Timeline, pods: &[Arc<Pod>]) -> Reasons {
     let node_pools: Vec<Arc<NodePool>> = policy
         .node_pools
@@ -136,13 +155,26 @@ fn misfits(world: &World, policy: &Policy, timeline: &Timeline, pods: &[Arc<Pod>
         .map(|pool| ready(pool, world.start))
         .collect();
     let are_limited = node_pools.iter().any(|pool| pool.spec.limits.is_some());
-    let offered = node_pools.iter().map(|pool| {
+    let mut market = Market::new(
+        &World {
+            shortages: Vec::new(),
+            ..world.clone()
+        },
+        policy,
+    );
+    let offered = policy.node_pools.iter().map(|pool| {
         let types = policy.types_of(world, pool.name());
-        (pool.name().to_owned(), Ok(Arc::clone(types)))
+        let types = if pool.is_static() {
+            bought(pool, types, &mut market)
+        } else {
+            Arc::clone(types)
+        };
+        (pool.name().to_owned(), Ok(types))
     });
     let snapshot = lower(&ClusterState {
         instance_types: offered.collect(),
         node_pools,
+        nodes: world.standing.fixed.clone(),
         daemon_sets: world.daemon_sets.clone(),
         pods: pods.to_vec(),
         ..ClusterState::default()
@@ -200,18 +232,40 @@ fn needs_others(owner: &Owner) -> bool {
     terms.is_some_and(|terms| !terms.is_empty())
 }
 
-/// The NodePool as the engines take it.
+/// The NodePool as the engines take it. One with a fixed number of nodes offers the places of these.
 fn ready(pool: &NodePool, now: Timestamp) -> Arc<NodePool> {
     let mut pool = pool.clone();
     pool.set_true(VALIDATION_SUCCEEDED, now);
     pool.set_true(NODE_CLASS_READY, now);
+    if pool.is_static() {
+        let nodes = match scale_up(&pool, Counts::default()) {
+            ScaleUp::Create(nodes) => nodes,
+            ScaleUp::AtLimit | ScaleUp::None => 0,
+        };
+        let nodes = Quantity(nodes.to_string());
+        pool.spec.limits = Some([(ResourceName::NODES.to_owned(), nodes)].into());
+        pool.spec.replicas = None;
+    }
     Arc::new(pool)
+}
+
+/// What a NodePool with a fixed number of nodes launches: no pod has a say in it, so that it is the cheapest.
+fn bought(pool: &NodePool, types: &[InstanceType], market: &mut Market) -> Arc<[InstanceType]> {
+    let sale = market.launch(&template_claim(pool, types), 0, |_| 0);
+    let bought = sale.choice.map(|(mut instance_type, sold)| {
+        let is_alike =
+            |other: &Offering| (other.price, other.capacity_type()) == (sold.price, sold.capacity_type());
+        instance_type.offerings.retain(is_alike);
+        instance_type
+    });
+    bought.into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Node;
     use serde_json::json;
-    use spokeshave_scenario::{Event, OwnerId, OwnerKind, Spread};
+    use spokeshave_scenario::{Event, OwnerId, OwnerKind, Placement, Spread};
 
     use super::*;
 
@@ -227,6 +281,7 @@ mod tests {
                 p99_ms: 0,
             },
             budget: None,
+            later: Vec::new(),
             claims: Vec::new(),
         }
     }
@@ -244,21 +299,57 @@ mod tests {
 
     /// What is said of these workloads, which want so many pods each, where nodes have two cores or four.
     fn said(policies: &[Policy], workloads: &[(&str, u32, serde_json::Value)]) -> Vec<String> {
+        said_beside(policies, workloads, &[], &[])
+    }
+
+    /// The same where these Nodes are there that no NodePool owns, and so many pods of the workload at each of these positions are on the first of them.
+    fn said_beside(
+        policies: &[Policy],
+        workloads: &[(&str, u32, serde_json::Value)],
+        fixed: &[Arc<Node>],
+        placed: &[(u32, u64)],
+    ) -> Vec<String> {
         let owners = workloads.iter().map(|(name, _, spec)| owner(name, spec));
         let events = (0..).zip(workloads).map(|(position, (_, replicas, _))| Event {
             at_ms: 0,
             owner: OwnerId(position),
             change: Change::Replicas(*replicas),
         });
+        let placements = placed.iter().flat_map(|(owner, pods)| {
+            (0..*pods).map(move |pod| Placement {
+                owner: OwnerId(*owner),
+                pod,
+                node: fixed[0].metadata.name.clone().expect("a name"),
+                since: None,
+                works_since: None,
+            })
+        });
         let timeline = Timeline {
             owners: owners.collect(),
             events: events.collect(),
+            placements: placements.collect(),
             ..Timeline::default()
         };
         let types = [("c2", 2), ("c4", 4)]
             .map(|(name, cores)| spokeshave_example::instance_type(name, cores, 16, &["zone-a"]));
-        let world = World::new(spokeshave_example::epoch(), 3_600_000, Arc::from(types));
+        let mut world = World::new(spokeshave_example::epoch(), 3_600_000, Arc::from(types));
+        world.standing.fixed = fixed.to_vec();
         notes(&world, policies, &timeline)
+    }
+
+    /// A Node of four cores that no NodePool owns, of the group `system`, with this taint if there is one.
+    fn of_group(name: &str, taint: Option<&str>) -> Arc<Node> {
+        let taints: Vec<serde_json::Value> = taint
+            .map(|key| json!({"key": key, "effect": "NoSchedule"}))
+            .into_iter()
+            .collect();
+        let amounts = json!({"cpu": "4", "memory": "16Gi", "pods": "110"});
+        let node = json!({
+            "metadata": {"name": name, "labels": {"group": "system", "kubernetes.io/hostname": name}},
+            "spec": {"taints": taints},
+            "status": {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        Arc::new(serde_json::from_value(node).expect("a Node"))
     }
 
     #[test]
@@ -278,6 +369,57 @@ mod tests {
         assert!(
             dns.contains("\"group\"") && dns.contains("node selector"),
             "{dns}"
+        );
+    }
+
+    /// Pods that need such a node have it, and those that are there already stay, tolerated or not: more of these have no place.
+    #[test]
+    fn pods_have_places_on_nodes_of_no_node_pool() {
+        let policies = [policy("now", None)];
+        let of_group_only =
+            |cpu: &str| json!({"containers": asking(cpu), "nodeSelector": {"group": "system"}});
+        let workloads = [
+            ("dns", 2, of_group_only("100m")),
+            ("large", 1, of_group_only("5")),
+        ];
+        let open = [of_group("one", None)];
+        let about_large = said_beside(&policies, &workloads, &open, &[]);
+        assert!(
+            matches!(&about_large[..], [note] if note.contains("shop/large (1 pod)")),
+            "{about_large:?}"
+        );
+        let tainted = [of_group("one", Some("compute-type"))];
+        for (pods, is_said) in [(2, false), (1, true)] {
+            let said = said_beside(&policies, &workloads[..1], &tainted, &[(0, pods)]);
+            assert_eq!(!said.is_empty(), is_said, "{pods} of 2: {said:?}");
+        }
+    }
+
+    /// A NodePool with a fixed number of nodes launches the cheapest, which is all that its pods can get.
+    #[test]
+    fn d_356_a_static_pool_takes_what_fits_on_the_nodes_that_it_launches() {
+        let policies = ["one", "none"].map(|name| {
+            let mut fixed = spokeshave_example::node_pool("system");
+            fixed.spec.replicas = Some(i64::from(name == "one"));
+            let own = &mut fixed.spec.template.metadata.labels;
+            own.insert("group".to_owned(), "system".to_owned());
+            let mut policy = policy(name, None);
+            policy.node_pools.push(Arc::new(fixed));
+            policy
+        });
+        let of_system = |cpu: &str| json!({"containers": asking(cpu), "nodeSelector": {"group": "system"}});
+        let workloads = [("dns", 2, of_system("100m")), ("large", 1, of_system("3"))];
+        let said = said(&policies, &workloads);
+        let about = |name: &str| said.iter().filter(|note| note.contains(name)).collect::<Vec<_>>();
+        let dns = about("shop/dns (2 pods)");
+        assert!(
+            matches!(&dns[..], [note] if note.starts_with("under none no NodePool takes the pods of ")),
+            "one node has room: {said:?}"
+        );
+        let large = about("shop/large (1 pod)");
+        assert!(
+            large.iter().any(|note| !note.starts_with("under none ")),
+            "{said:?}"
         );
     }
 

@@ -3,24 +3,29 @@
 //! It reads what a scenario names, hands it to the engine, and prints what `comparison` makes of the runs. It decides nothing and measures nothing.
 
 mod args;
+mod as_recorded;
 mod budgets;
 mod check;
 mod cluster;
 mod document;
 mod engine;
+mod hashing;
 mod imports;
 mod init;
 mod inputs;
 mod inventory;
 mod manifests;
 mod misfits;
+mod of_operator;
 mod offers;
 mod outdated;
 mod overwriting;
 mod owners;
 mod processor_time;
 mod recorder;
+mod recording;
 mod runs;
+mod standing;
 mod templates;
 mod unshown;
 mod watch;
@@ -95,6 +100,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     for note in &setting.notes {
         say(&format!("note: {note}"));
     }
+    let every_policy = setting.policies.clone();
     setting
         .policies
         .retain(|policy| names.contains(&policy.name.as_str()));
@@ -104,8 +110,15 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
     for note in &recordings.notes {
         say(&format!("note: {note}"));
     }
+    let clusters = &recordings.clusters;
+    let beginning = as_recorded::begin(&mut setting, scenario, clusters, &every_policy)?;
+    let dumped = recordings.timelines.get("");
+    let has_dumped = dumped.is_some_and(|timeline| !timeline.owners.is_empty());
+    let (as_recorded, why_not) =
+        as_recorded::beside(clusters, scenario, has_dumped, &setting.world, &every_policy);
     owners::settle(&document, &args.filenames, &mut recordings.timelines)?;
     let mut caveats = cluster::caveats(&setting.policies);
+    caveats.extend(setting.roomless);
     let plan = RunList {
         scenario: scenario.clone(),
         recordings: recordings.timelines,
@@ -115,13 +128,18 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         seeds,
     };
     let timeline = plan.timeline(1)?;
+    let (standing, left_out) = (&plan.world.standing, &setting.left_out);
+    let begun = standing::notes(beginning.whence, standing, left_out, &timeline);
+    caveats.extend(begun);
+    caveats.extend(beginning.why_not);
+    caveats.extend(why_not);
     caveats.extend(misfits::notes(&plan.world, &plan.policies, &timeline));
     caveats.extend(budgets::note(&timeline));
     let has_dumps = !args.filenames.is_empty() || !scenario.cluster.snapshot.is_empty();
     let nodes_end = unshown::nodes_end(&plan.world, &plan.policies);
     caveats.extend(unshown::notes(
         &timeline,
-        has_dumps,
+        has_dumps && plan.world.standing.is_empty(),
         nodes_end,
         scenario.warmup_ms,
     ));
@@ -132,7 +150,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         for doubt in check::doubts(&timeline) {
             say(&format!("note: {doubt}"));
         }
-        let check = Check::of(scenario, &chosen, seeds, &timeline);
+        let check = Check::of(scenario, &chosen, seeds, &timeline, as_recorded);
         return crate::print(&check.print(args.output)?).map(|()| ExitCode::SUCCESS);
     }
     let jobs = args.jobs.map_or_else(cores, usize::from);
@@ -149,6 +167,7 @@ async fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
         inputs: recordings.inputs,
         alterations: recordings.alterations,
         notes: caveats,
+        as_recorded,
     };
     // Now, and not after hours of work.
     outputs.try_all()?;

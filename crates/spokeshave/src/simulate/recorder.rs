@@ -1,10 +1,9 @@
-//! `spokeshave record`, and the dump of `simulate init`: records the workloads of a cluster, without secrets.
+//! `spokeshave record`, and the dump of `simulate init`: records the workloads and nodes of a cluster, without secrets.
 //!
-//! Owns the listing and its pace. What may be written down is decided by `redact` of the crate `scenario`.
+//! Owns the listing and its pace. What may be written down is decided by `redact` of the crate `scenario`, and what of it is new by `recording`.
 
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,11 +12,12 @@ use clap::{Args, ValueHint};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
-use spokeshave_scenario::import::record::FORMAT;
 use spokeshave_scenario::import::redact::redacted;
 use tokio::time::Instant;
 
+use super::hashing::{HashArgs, NameHash};
 use super::may_be_written;
+use super::recording::{Found, Recorder, head};
 use crate::arguments::parse_duration;
 use crate::cluster::Cluster;
 use crate::connection::ClusterArgs;
@@ -29,6 +29,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   spokeshave record > shop.jsonl                    until Ctrl-C; lists every 15 seconds
   spokeshave record -o shop.jsonl --for 168h --every 1m
+  spokeshave record -o shop.jsonl --hash-names      hashes instead of names, to pass it on
 
 A scenario reads it with `import: {format: record, file: shop.jsonl}`. Only get and list are sent; environments, images, commands, secrets and
 annotations of others are left out.";
@@ -48,10 +49,13 @@ pub(crate) struct RecordArgs {
     /// Stop after this long, such as 168h; by default at Ctrl-C
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
+    /// Without names
+    #[command(flatten)]
+    pub(crate) hash: HashArgs,
 }
 
 /// Lists, the kind of their items, and whether a cluster may lack them. What makes pods comes before pods.
-const WORKLOADS: [(&str, &str, bool); 7] = [
+pub(super) const WORKLOADS: [(&str, &str, bool); 7] = [
     (
         "/apis/policy/v1/poddisruptionbudgets",
         "PodDisruptionBudget",
@@ -81,48 +85,72 @@ const SETTINGS: [(&str, &str, bool); 4] = [
 const EC2_NODE_CLASSES: (&str, &str, bool) =
     ("/apis/karpenter.k8s.aws/v1/ec2nodeclasses", "EC2NodeClass", true);
 
-/// EC2NodeClasses, where there are any. Who may not list them gets the rest without.
-async fn ec2_node_classes(client: &Client) -> Vec<Value> {
-    let found = objects(client, &[EC2_NODE_CLASSES]).await;
-    found.unwrap_or_else(|error| {
-        say(&format!("note: {error:#}; the dump has none"));
-        Vec::new()
-    })
+/// A simulation begins with them. What becomes of NodeClaims is recorded, too: they are fewer than pods, and smaller than Nodes.
+pub(super) const NODE_CLAIMS: (&str, &str, bool) = ("/apis/karpenter.sh/v1/nodeclaims", "NodeClaim", true);
+const NODES: (&str, &str, bool) = ("/api/v1/nodes", "Node", false);
+
+/// What is asked, and how what is found is written.
+struct Source<'c> {
+    client: &'c Client,
+    /// None where names stay.
+    hash: Option<NameHash>,
 }
 
-/// Objects of some lists, redacted.
-async fn objects(client: &Client, lists: &[(&str, &str, bool)]) -> Result<Vec<Value>> {
-    let mut found = Vec::new();
-    for (path, kind, optional) in lists {
-        let pages = live::list(client, path, *optional)
-            .await
-            .with_context(|| format!("the cluster does not list {path}"))?;
-        for page in pages {
-            let mut list: Value =
-                serde_json::from_str(&page).with_context(|| format!("the answer to {path} is no list"))?;
-            let version = list["apiVersion"].take();
-            let Value::Array(items) = list["items"].take() else {
-                continue;
-            };
-            for mut item in items {
-                item["kind"] = Value::from(*kind);
-                item["apiVersion"] = version.clone();
-                found.extend(redacted(&item));
+impl Source<'_> {
+    /// Objects of some lists, where there are any. Who may not list them gets the rest without, which is said to have none.
+    async fn where_allowed(&self, lists: &[(&str, &str, bool)], rest: &str) -> Vec<Value> {
+        let found = self.objects(lists).await;
+        found.unwrap_or_else(|error| {
+            say(&format!("note: {error:#}; {rest} has none"));
+            Vec::new()
+        })
+    }
+
+    /// Objects of some lists, redacted.
+    async fn objects(&self, lists: &[(&str, &str, bool)]) -> Result<Vec<Value>> {
+        let mut found = Vec::new();
+        for (path, kind, optional) in lists {
+            let pages = live::list(self.client, path, *optional)
+                .await
+                .with_context(|| format!("the cluster does not list {path}"))?;
+            for page in pages {
+                let mut list: Value = serde_json::from_str(&page)
+                    .with_context(|| format!("the answer to {path} is no list"))?;
+                let version = list["apiVersion"].take();
+                let Value::Array(items) = list["items"].take() else {
+                    continue;
+                };
+                for mut item in items {
+                    item["kind"] = Value::from(*kind);
+                    item["apiVersion"] = version.clone();
+                    if let Some(mut kept) = redacted(&item) {
+                        if let Some(hash) = &self.hash {
+                            hash.hash(&mut kept);
+                        }
+                        found.push(kept);
+                    }
+                }
             }
         }
+        Ok(found)
     }
-    Ok(found)
 }
 
-/// A cluster's workloads and NodePools as a List.
+/// A cluster's workloads, nodes and NodePools as a List.
 ///
 /// # Errors
 /// The cluster does not answer, or refuses a list.
-pub(crate) async fn dump(cluster: &ClusterArgs) -> Result<String> {
+pub(crate) async fn dump(cluster: &ClusterArgs, hash: Option<NameHash>) -> Result<String> {
+    const DUMP: &str = "the dump";
     let cluster = Cluster::reach(cluster).await?;
-    let mut items = objects(&cluster.client, &SETTINGS).await?;
-    items.extend(ec2_node_classes(&cluster.client).await);
-    items.extend(objects(&cluster.client, &WORKLOADS).await?);
+    let source = Source {
+        client: &cluster.client,
+        hash,
+    };
+    let mut items = source.objects(&SETTINGS).await?;
+    items.extend(source.where_allowed(&[EC2_NODE_CLASSES], DUMP).await);
+    items.extend(source.where_allowed(&[NODE_CLAIMS, NODES], DUMP).await);
+    items.extend(source.objects(&WORKLOADS).await?);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     Ok(format!("{}\n", serde_json::to_string_pretty(&list)?))
 }
@@ -137,22 +165,31 @@ pub(crate) async fn run(args: RecordArgs) -> Result<()> {
         refuse_written(path)?;
         may_be_written(path)?;
     }
+    let hash = NameHash::of(&args.hash)?;
     let cluster = Cluster::reach(&args.cluster).await?;
-    let head =
-        json!({"recording": FORMAT, "cluster": cluster.server, "everySeconds": args.every.as_secs_f64()});
+    let head = head(&cluster.server, args.every, hash.is_some());
+    let source = Source {
+        client: &cluster.client,
+        hash,
+    };
     say("Recording; press Ctrl-C to stop.");
     let mut end = std::pin::pin!(signals::wait(args.duration));
     // There is no recording before there is something in it: a recorder that is started again would refuse what is left of an attempt.
     let mut recording: Option<(Recorder<Box<dyn Write + Send>>, Instant)> = None;
+    let mut besides = Besides::AllNodes;
     loop {
         let listed = tokio::select! {
             biased;
             () = &mut end => break,
-            listed = look(&cluster) => listed,
+            listed = look(&cluster, &source, besides) => listed,
         };
         match listed {
             Ok((now, found)) => {
                 if recording.is_none() {
+                    besides = match found.node_claims {
+                        Some(_) => Besides::NodeClaims,
+                        None => Besides::Nothing,
+                    };
                     let recorder = Recorder::begin(created(args.output.as_deref())?, &head)?;
                     recording = Some((recorder, Instant::now()));
                 }
@@ -174,7 +211,6 @@ pub(crate) async fn run(args: RecordArgs) -> Result<()> {
     if let Some((mut recorder, listed_last)) = recording {
         // Of a cluster that has been unavailable for longer nothing is known.
         recorder.end(listed_last.elapsed().min(args.every))?;
-        recorder.out.flush()?;
     }
     Ok(())
 }
@@ -203,94 +239,49 @@ fn created(path: Option<&Path>) -> Result<Box<dyn Write + Send>> {
     Ok(Box::new(file))
 }
 
-async fn look(cluster: &Cluster) -> Result<(Timestamp, Vec<Value>)> {
-    let found = objects(&cluster.client, &WORKLOADS).await?;
+/// What is asked of a cluster besides its workloads.
+#[derive(Clone, Copy)]
+enum Besides {
+    /// With which nodes the recording begins.
+    AllNodes,
+    /// Which NodeClaims have come and gone.
+    NodeClaims,
+    /// Nothing: it does not tell.
+    Nothing,
+}
+
+/// Lists the cluster. Workloads do not wait for nodes: a list of these that fails leaves them as they were.
+async fn look(cluster: &Cluster, source: &Source<'_>, besides: Besides) -> Result<(Timestamp, Found)> {
+    let workloads = source.objects(&WORKLOADS).await?;
+    let (listed, otherwise) = match besides {
+        Besides::AllNodes => {
+            let lists = [NODE_CLAIMS, NODES];
+            (
+                source.objects(&lists).await.map(Some),
+                "the recording has no nodes",
+            )
+        }
+        Besides::NodeClaims => {
+            let listed = source.objects(&[NODE_CLAIMS]).await;
+            (listed.map(Some), "NodeClaims are as they were")
+        }
+        Besides::Nothing => (Ok(None), ""),
+    };
+    let listed = listed.unwrap_or_else(|error| {
+        say(&format!("note: {error:#}; {otherwise}"));
+        None
+    });
+    let mut nodes = Vec::new();
+    let node_claims = listed.map(|mut listed| {
+        nodes.extend(listed.extract_if(.., |object| object["kind"] == NODES.1));
+        listed
+    });
+    let found = Found {
+        workloads,
+        node_claims,
+        nodes,
+    };
     Ok((cluster.ask_again().await?, found))
-}
-
-/// What has been written.
-struct Recorder<W: Write> {
-    out: BufWriter<W>,
-    /// Each object as it was written last, by position of its kind, namespace and name.
-    known: BTreeMap<(usize, String, String), String>,
-    last: Timestamp,
-}
-
-impl<W: Write> Recorder<W> {
-    /// A recording with this first line.
-    fn begin(out: W, head: &Value) -> Result<Self> {
-        let mut recorder = Recorder {
-            out: BufWriter::new(out),
-            known: BTreeMap::new(),
-            last: Timestamp::UNIX_EPOCH,
-        };
-        writeln!(recorder.out, "{head}")?;
-        Ok(recorder)
-    }
-
-    /// Writes what is different from the last time.
-    fn note(&mut self, now: Timestamp, found: Vec<Value>) -> Result<()> {
-        // The clock of a cluster may be set back.
-        let now = now.max(self.last);
-        self.last = now;
-        let mut there = BTreeMap::new();
-        for object in found {
-            let text = |pointer: &str| {
-                object
-                    .pointer(pointer)
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-                    .to_owned()
-            };
-            let kind = text("/kind");
-            let rank = WORKLOADS
-                .iter()
-                .position(|(_, known, _)| *known == kind)
-                .unwrap_or(0);
-            there.insert(
-                (rank, text("/metadata/namespace"), text("/metadata/name")),
-                object,
-            );
-        }
-        for (key, object) in &there {
-            let text = object.to_string();
-            if self.known.get(key) != Some(&text) {
-                writeln!(
-                    self.out,
-                    "{}",
-                    json!({"at": now, "what": "applied", "object": object})
-                )?;
-                self.known.insert(key.clone(), text);
-            }
-        }
-        let gone: Vec<_> = self
-            .known
-            .keys()
-            .filter(|key| !there.contains_key(*key))
-            .cloned()
-            .collect();
-        for key in gone {
-            let (rank, namespace, name) = &key;
-            let object =
-                json!({"kind": WORKLOADS[*rank].1, "metadata": {"namespace": namespace, "name": name}});
-            writeln!(
-                self.out,
-                "{}",
-                json!({"at": now, "what": "deleted", "object": object})
-            )?;
-            self.known.remove(&key);
-        }
-        // So that a recording that is killed has lost nothing.
-        self.out.flush()?;
-        Ok(())
-    }
-
-    /// Writes until when was recorded, so long after the last list: whoever repeats the recording knows how long it is, even if nothing changed any more.
-    fn end(&mut self, after: Duration) -> Result<()> {
-        let now = self.last.checked_add(after).unwrap_or(self.last);
-        writeln!(self.out, "{}", json!({"at": now, "what": "ended"}))?;
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -313,44 +304,5 @@ mod tests {
             "{error}"
         );
         assert_eq!(std::fs::read_to_string(&path).expect("still there"), "{}\n");
-    }
-
-    #[test]
-    fn only_differences_are_written() {
-        let mut recorder = Recorder::begin(Vec::new(), &json!({"recording": FORMAT})).expect("memory");
-        let web = |replicas: u32| json!({"kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"}, "spec": {"replicas": replicas}});
-        let pod = json!({"kind": "Pod", "metadata": {"namespace": "shop", "name": "web-1"}});
-        let at = |text: &str| text.parse().expect("an instant");
-        recorder
-            .note(at("2026-03-02T10:00:15Z"), vec![pod.clone(), web(1)])
-            .expect("memory");
-        recorder
-            .note(at("2026-03-02T10:00:30Z"), vec![pod, web(1)])
-            .expect("memory");
-        // The clock was set back.
-        recorder
-            .note(at("2026-03-02T10:00:00Z"), vec![web(2)])
-            .expect("memory");
-        recorder.end(Duration::from_secs(15)).expect("memory");
-        let text = String::from_utf8(recorder.out.into_inner().expect("memory")).expect("text");
-        let lines: Vec<Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("JSON"))
-            .collect();
-        assert_eq!(lines[0]["recording"], FORMAT, "the head comes first");
-        let told = lines[1..].iter().map(|line| {
-            let part = |pointer: &str| line.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-            format!("{} {} {}", part("/at"), part("/what"), part("/object/kind"))
-        });
-        assert_eq!(
-            told.collect::<Vec<_>>(),
-            [
-                "2026-03-02T10:00:15Z applied Deployment",
-                "2026-03-02T10:00:15Z applied Pod",
-                "2026-03-02T10:00:30Z applied Deployment",
-                "2026-03-02T10:00:30Z deleted Pod",
-                "2026-03-02T10:00:45Z ended ",
-            ]
-        );
     }
 }

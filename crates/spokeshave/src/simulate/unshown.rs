@@ -2,8 +2,11 @@
 //!
 //! Owns the sentences. That pods have no place in any NodePool is not its business.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use spokeshave_api::CapacityBuffer;
 use spokeshave_plan::report::some_of;
 use spokeshave_scenario::pods::has_gates;
 use spokeshave_scenario::{Change, Owner, Timeline};
@@ -13,15 +16,15 @@ use spokeshave_simulate::{Policy, World};
 const MOST_NAMED: usize = 5;
 
 /// What is not taken over from a dump.
-pub(crate) const NODES: &str = "a dump gives workloads, and not its nodes: every policy begins without nodes and launches its own, which are full where those of the cluster may be half empty, so that what removing these would save is in no figure; `spokeshave plan` says that of the cluster as it is";
+pub(crate) const NODES: &str = "no node of the dump is taken over, which takes Nodes with their NodeClaims in it, and a scenario without `nodes: none`: every policy begins without nodes and launches its own, which are full where those of the cluster may be half empty, so that what removing these would save is in no figure; `spokeshave plan` says that of the cluster as it is";
 
 /// Why policies may differ in nothing.
 pub(crate) const STILL: &str = "no workload changes after the warm-up, so that nodes stay as full as they were launched: policies that differ only in how they disrupt, such as consolidateAfter, hardly differ; workloads with a daily curve, jobs, a recording, interruptions or expireAfter give them something to do";
 
-/// A sentence for each thing that cannot be seen; the scenario begins with dumps or not, and nodes end by themselves or not.
-pub(crate) fn notes(timeline: &Timeline, has_dumps: bool, nodes_end: bool, warmup_ms: u64) -> Vec<String> {
+/// A sentence for each thing that cannot be seen; the scenario begins with workloads of dumps that are packed anew, or not, and nodes end by themselves or not.
+pub(crate) fn notes(timeline: &Timeline, is_packed: bool, nodes_end: bool, warmup_ms: u64) -> Vec<String> {
     let mut notes = Vec::new();
-    if has_dumps {
+    if is_packed {
         notes.push(NODES.to_owned());
         if !nodes_end && is_still(timeline, warmup_ms) {
             notes.push(STILL.to_owned());
@@ -50,9 +53,28 @@ pub(crate) fn is_still(timeline: &Timeline, warmup_ms: u64) -> bool {
     events.all(|event| event.at_ms <= warmup_ms && stays(&event.change))
 }
 
+/// CapacityBuffers, for which neither engine keeps room.
+pub(crate) fn buffers(buffers: &[Arc<CapacityBuffer>]) -> Option<String> {
+    let name = |buffer: &Arc<CapacityBuffer>| {
+        let namespace = buffer.metadata.namespace.as_deref().unwrap_or("default");
+        format!("{namespace}/{}", buffer.name())
+    };
+    let names: BTreeSet<String> = buffers.iter().map(name).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "a simulation keeps no room for CapacityBuffers, as with the feature gate CapacityBuffer off: the nodes that {} would keep are in no cost",
+            some_of(&names, MOST_NAMED)
+        )
+    })
+}
+
 /// Workloads whose pods have scheduling gates, which some other controller would take off.
 fn gated(timeline: &Timeline) -> Option<String> {
-    let is_gated = |owner: &&Owner| owner.template.spec.as_ref().is_some_and(has_gates);
+    let is_gated = |owner: &&Owner| {
+        let mut specs = owner.templates().filter_map(|template| template.spec.as_ref());
+        specs.any(has_gates)
+    };
     let found = timeline.owners.iter().filter(is_gated);
     let names: Vec<String> = found
         .map(|owner| format!("{}/{}", owner.namespace, owner.name))
@@ -67,8 +89,6 @@ fn gated(timeline: &Timeline) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
     use spokeshave_scenario::{Event, OwnerId, OwnerKind, Spread};
 
@@ -87,6 +107,7 @@ mod tests {
                 p99_ms: 0,
             },
             budget: None,
+            later: Vec::new(),
             claims: Vec::new(),
         };
         let events = events.iter().map(|(at_ms, change)| Event {
@@ -123,6 +144,25 @@ mod tests {
             let said = notes(&timeline(&plain, &events), true, false, HOUR_MS);
             assert_eq!(said.len(), 1 + usize::from(is_still), "{said:?}");
         }
+    }
+
+    /// Of two with one name, as of a dump and of a manifest, one is told.
+    #[test]
+    fn buffers_are_named_as_keeping_no_room() {
+        let buffer = |name: &str| {
+            let value = json!({
+                "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer", "metadata": {"name": name, "namespace": "shop"},
+                "spec": {"podTemplateRef": {"name": "web"}, "replicas": 2},
+            });
+            Arc::new(serde_json::from_value::<CapacityBuffer>(value).expect("a CapacityBuffer"))
+        };
+        assert_eq!(buffers(&[]), None);
+        let said = buffers(&["web", "web", "batch"].map(buffer)).expect("a sentence");
+        assert!(said.contains("keeps no room"), "{said}");
+        assert!(
+            said.contains("shop/batch") && said.matches("shop/web").count() == 1,
+            "{said}"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use spokeshave_scenario::file::{CloudSpec, ClusterSpec, ModelName, PolicySpec, S
 use super::cluster::start_of;
 use super::document::Document;
 use super::inventory;
+use super::standing::Nodes;
 
 /// Of this many seeds a table still comes in seconds.
 const SEEDS: u32 = 5;
@@ -44,8 +45,12 @@ pub(crate) fn document(paths: &[PathBuf], duration_ms: Option<u64>, models: bool
         name,
         start: start_of(inventory.newest()),
         duration_ms,
-        // The cluster begins empty: what it costs to fill it is not the cost of running it.
-        warmup_ms: (duration_ms / 10).min(6 * 3_600_000),
+        warmup_ms: match Nodes::of_files(paths).is_any() {
+            // What becomes of the cluster as it stands counts from the start.
+            true => 0,
+            // It begins empty: what it costs to fill it is not the cost of running it.
+            false => (duration_ms / 10).min(6 * 3_600_000),
+        },
         seeds: SEEDS,
         cluster: ClusterSpec::default(),
         workloads: Vec::new(),

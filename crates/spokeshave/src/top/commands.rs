@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use spokeshave_model::Price;
 use spokeshave_plan::report::some_of;
-use spokeshave_view::{Entry, View, time_format};
+use spokeshave_view::{Entry, View, price_change, time_format};
 
 use super::frame::money;
 use super::line::Tone;
@@ -49,12 +49,7 @@ fn words(entry: &Entry, now: Timestamp) -> String {
 
 /// What a saving does to the price.
 fn change(saved: Price) -> String {
-    let sign = match saved.0 {
-        1.. => "-",
-        0 => "",
-        _ => "+",
-    };
-    format!("{sign}{}/h", money(Price(saved.0.saturating_abs())))
+    price_change(saved, "-", money)
 }
 
 #[cfg(test)]

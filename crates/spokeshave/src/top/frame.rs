@@ -14,7 +14,7 @@ use super::columns::{Column, line, placed, titles};
 use super::line::{Line, Tone, fit, piece};
 use super::listing::Listing;
 use super::panes::Told;
-use super::selection::Selection;
+use super::selection::{Selected, Selection};
 use super::without::Without;
 use super::{panes, pools};
 use crate::text::count;
@@ -80,9 +80,8 @@ pub(super) struct Asked {
     pub(super) selection: Selection,
     /// The list that was worked out last.
     pub(super) listed: RefCell<Option<Arc<Listing>>>,
-    /// The revision of the view that was drawn last, and the names of the nodes of it that are selected: reading the labels of thousands takes too long for every
-    /// letter of a filter.
-    pub(super) selected: RefCell<Option<(u64, Arc<BTreeSet<String>>)>>,
+    /// The nodes that were selected last: reading the labels of thousands takes too long for every letter of a filter, and for every view.
+    pub(super) selected: RefCell<Option<Selected>>,
     pub(super) filter: String,
     pub(super) is_typing: bool,
     /// The chosen node, by name: it stays chosen when others come and go.
@@ -92,8 +91,8 @@ pub(super) struct Asked {
     /// How many nodes that screen had room for.
     pub(super) room: Cell<usize>,
     pub(super) pane: Pane,
-    /// The first line of the pane.
-    pub(super) pane_first: usize,
+    /// The first line of the pane that is asked for; the first one on the screen, once that is drawn.
+    pub(super) pane_first: Cell<usize>,
     /// What was told there last.
     pub(super) told: RefCell<Option<Told>>,
     pub(super) is_ascii: bool,
@@ -112,14 +111,9 @@ impl Asked {
         if self.selection.is_empty() {
             return None;
         }
-        let revision = shown.view.revision;
         let mut known = self.selected.borrow_mut();
-        if let Some((_, names)) = known.as_ref().filter(|(of, _)| *of == revision) {
-            return Some(Arc::clone(names));
-        }
-        let names = Arc::new(self.selection.names(shown));
-        *known = Some((revision, Arc::clone(&names)));
-        Some(names)
+        let selected = Selected::of(&self.selection, shown, known.take());
+        Some(known.insert(selected).names())
     }
 
     /// Moves the screen as little as it takes to have the chosen node on it, and returns the first of those that are there.
@@ -266,7 +260,11 @@ fn head(view: &View, listing: &Listing, width: usize) -> Vec<Line> {
             first.push(piece(text, Tone::Good));
         }
     }
-    let mut lines = pools::behind(first, view, listing.totals(), width);
+    let mut lines = pools::behind(first, view, listing.dearest(), width);
+    if let Some(settings) = &view.settings {
+        let told = settings.lines().into_iter();
+        lines.extend(told.map(|line| fit(vec![piece(line, Tone::Dim)], width)));
+    }
     for missing in &header.missing {
         let text = format!("? not observed: {} ({})", missing.resource, missing.message);
         lines.push(fit(vec![piece(text, Tone::Bad)], width));

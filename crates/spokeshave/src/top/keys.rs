@@ -45,7 +45,9 @@ pub(super) fn press(asked: &mut Asked, key: KeyEvent, shown: &Shown) -> Then {
         KeyCode::Char('?' | 'h') => toggle(asked, Pane::Help),
         KeyCode::Char('o') => asked.sort = asked.sort.next(),
         KeyCode::Char('/') => asked.is_typing = true,
-        KeyCode::Char(' ') if asked.pane != Pane::None => asked.pane_first += 5,
+        KeyCode::Char(' ') if asked.pane != Pane::None => {
+            asked.pane_first.set(asked.pane_first.get().saturating_add(5));
+        }
         KeyCode::Esc => {
             if asked.pane == Pane::None {
                 asked.filter.clear();
@@ -74,7 +76,7 @@ fn typed(asked: &mut Asked, key: KeyCode) -> Then {
 
 fn toggle(asked: &mut Asked, pane: Pane) {
     asked.pane = if asked.pane == pane { Pane::None } else { pane };
-    asked.pane_first = 0;
+    asked.pane_first.set(0);
 }
 
 /// A step beyond any list.
@@ -96,5 +98,5 @@ fn go(asked: &mut Asked, shown: &Shown, by: i64) {
         None => 0,
     };
     asked.chosen = listing.row(at).map(|row| row.name.clone());
-    asked.pane_first = 0;
+    asked.pane_first.set(0);
 }

@@ -11,6 +11,7 @@ use spokeshave_web::Shown;
 
 use super::columns::{Column, Placed, measured};
 use super::frame::{Asked, Sort, verdict};
+use super::pools;
 use super::selection::Selection;
 
 /// The list of a view, with what was asked for.
@@ -28,6 +29,7 @@ pub(super) struct Listing {
     places: Vec<Option<usize>>,
     measured: Vec<Placed>,
     totals: Vec<(String, Total)>,
+    dearest: Vec<(String, Total)>,
 }
 
 impl Listing {
@@ -61,7 +63,7 @@ impl Listing {
         let listed: Vec<&NodeRow> = rows.iter().map(|at| &nodes[*at]).collect();
         let measured = measured(&listed, &view, &asked.columns);
         let totals = view.nodes.totals_by_pool().into_iter();
-        let totals = totals.map(|(title, total)| (title.to_owned(), total)).collect();
+        let totals: Vec<(String, Total)> = totals.map(|(title, total)| (title.to_owned(), total)).collect();
         Self {
             columns: asked.columns.clone(),
             sort: asked.sort,
@@ -70,6 +72,7 @@ impl Listing {
             rows,
             places,
             measured,
+            dearest: pools::dearest(&totals),
             totals,
             view,
         }
@@ -108,6 +111,11 @@ impl Listing {
     /// The sums of each NodePool over all of its nodes, whatever is chosen; by name.
     pub(super) fn totals(&self) -> &[(String, Total)] {
         &self.totals
+    }
+
+    /// The same, dearest first.
+    pub(super) fn dearest(&self) -> &[(String, Total)] {
+        &self.dearest
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Part {
     pub(super) lines: Vec<Line>,
 }
 
-/// The lines of the pane from the requested one on, as many as there is room for; its last line where it has fewer than that.
+/// The lines of the pane from the requested one on, as many as there is room for; its last ones where there are fewer than that.
 pub(super) fn draw(shown: &Shown, listing: &Listing, asked: &Asked, width: usize, room: usize) -> Part {
     let mut kept = asked.told.borrow_mut();
     let known = kept.take();
@@ -42,8 +42,10 @@ pub(super) fn draw(shown: &Shown, listing: &Listing, asked: &Asked, width: usize
     let width = width.clamp(20, 200);
     let known = known.filter(|told| told.answers(shown, asked, width));
     let told = kept.insert(known.unwrap_or_else(|| Told::new(shown, asked, width)));
-    told.fold(asked.pane_first.saturating_add(room), listing);
-    let first = asked.pane_first.min(told.lines.len().saturating_sub(1));
+    told.fold(asked.pane_first.get().saturating_add(room), listing);
+    let first = asked.pane_first.get().min(told.lines.len().saturating_sub(room));
+    // Whoever asks for more than there is does not ask for what will come.
+    asked.pane_first.set(first);
     Part {
         height: told.lines.len().min(room),
         lines: told.lines.iter().skip(first).take(room).cloned().collect(),
@@ -400,31 +402,51 @@ mod tests {
         assert_eq!(stories(&next, &asked), 1);
     }
 
-    /// What is drawn in parts is the whole, in order.
+    /// What is drawn in parts is the whole, in order. At its end it stays where it is, also when more comes below.
     #[test]
-    fn a_pane_goes_down_to_its_last_line_and_takes_as_much_room_as_before() {
+    fn a_pane_goes_down_to_its_last_line_and_no_further() {
         const GROUPS: usize = 33;
-        let shown = many(GROUPS);
+        let (shown, more) = (many(GROUPS), many(2 * GROUPS));
         let mut asked = Asked {
             pane: Pane::Pending,
             ..Asked::default()
         };
         // The lines between the rule above the pane and the keys below it.
-        let lines = |asked: &Asked| -> Vec<String> {
-            let text = plain(&draw(&shown, asked, SIZE, None));
+        let lines = |shown: &Shown, asked: &Asked| -> Vec<String> {
+            let text = plain(&draw(shown, asked, SIZE, None));
             let (_, pane) = text.split_once("─\n").expect("a rule");
             let mut lines: Vec<String> = pane.lines().map(str::to_owned).collect();
             lines.pop();
             lines
         };
-        let height = lines(&asked).len();
-        for first in [0, 5, 10, 15, 20, 25, 30, 32, 32] {
-            let expected = (first..first + height).map(|index| match index < GROUPS {
-                true => format!("1 x ReplicaSet shop/web-{index:04}: a node is being made"),
-                false => String::new(),
-            });
-            assert_eq!(lines(&asked), expected.collect::<Vec<String>>(), "{first}");
+        let height = lines(&shown, &asked).len();
+        assert!((1..GROUPS).contains(&height), "{height}");
+        let told = |first: usize| -> Vec<String> {
+            let told = |index: usize| format!("1 x ReplicaSet shop/web-{index:04}: a node is being made");
+            (first..first + height).map(told).collect()
+        };
+        let last = GROUPS - height;
+        for step in 0..20 {
+            let first = last.min(5 * step);
+            assert_eq!(lines(&shown, &asked), told(first), "{first}");
             hear(&mut asked, KeyCode::Char(' '), &shown);
         }
+        assert_eq!(lines(&shown, &asked), told(last));
+        assert_eq!(lines(&more, &asked), told(last));
+        hear(&mut asked, KeyCode::Char(' '), &more);
+        assert_eq!(lines(&more, &asked), told(last + 5));
+    }
+
+    /// Nothing is below what there is room for.
+    #[test]
+    fn a_pane_that_is_on_the_screen_as_a_whole_stays_there() {
+        let shown = many(3);
+        let mut asked = Asked {
+            pane: Pane::Pending,
+            ..Asked::default()
+        };
+        let before = draw(&shown, &asked, SIZE, None);
+        hear(&mut asked, KeyCode::Char(' '), &shown);
+        assert_eq!(draw(&shown, &asked, SIZE, None), before);
     }
 }

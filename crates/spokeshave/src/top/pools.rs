@@ -8,8 +8,23 @@ use super::frame::known_sum;
 use super::line::{Line, Tone, folded, piece};
 use crate::text::count;
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has sorted NodePools.
+    static SORTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// NodePools that the head of a screen tells at most; the pane tells all.
 const MOST: usize = 8;
+
+/// The sums in the order in which the head tells them: dearest first.
+pub(super) fn dearest(totals: &[(String, Total)]) -> Vec<(String, Total)> {
+    #[cfg(test)]
+    SORTED.set(SORTED.get() + 1);
+    let mut dearest = totals.to_vec();
+    dearest.sort_by_key(|(_, total)| Reverse(total.price));
+    dearest
+}
 
 /// `6 nodes, $0.652/h, cpu 7 %, mem 2 %`.
 fn words(view: &View, total: &Total, separator: &str) -> String {
@@ -22,15 +37,13 @@ fn words(view: &View, total: &Total, separator: &str) -> String {
     parts.join(separator)
 }
 
-/// The sums behind what the first line says of the cluster, dearest first: as many as take one line more at most, and all where lines have no end; the others
+/// The sums behind what the first line says of the cluster, [`dearest`] first: as many as take one line more at most, and all where lines have no end; the others
 /// are counted. No figure is cut: a part of one is another one. Where there is one NodePool only, its sums are those of the cluster.
-pub(super) fn behind(first: Line, view: &View, totals: &[(String, Total)], width: usize) -> Vec<Line> {
+pub(super) fn behind(first: Line, view: &View, dearest: &[(String, Total)], width: usize) -> Vec<Line> {
     let alone = folded(first.clone(), width);
-    if totals.len() < 2 {
+    if dearest.len() < 2 {
         return alone;
     }
-    let mut dearest: Vec<&(String, Total)> = totals.iter().collect();
-    dearest.sort_by_key(|(_, total)| Reverse(total.price));
     let most = match width {
         usize::MAX => dearest.len(),
         _ => dearest.len().min(MOST),
@@ -41,7 +54,7 @@ pub(super) fn behind(first: Line, view: &View, totals: &[(String, Total)], width
             let text = format!("  {title}: {}", words(view, total, " "));
             line.push(piece(text, Tone::Plain));
         }
-        line.push(piece(counted(&dearest, told), Tone::Dim));
+        line.push(piece(counted(dearest, told), Tone::Dim));
         let mut added = line[first.len()..].iter();
         let is_whole = added.all(|one| one.text.trim_start().chars().count() <= width);
         let lines = folded(line, width);
@@ -53,7 +66,7 @@ pub(super) fn behind(first: Line, view: &View, totals: &[(String, Total)], width
 }
 
 /// What is left after those that are `told`: `and 2 other NodePools and 4 nodes of no NodePool`. Nodes without a NodePool do not count as one.
-fn counted(dearest: &[&(String, Total)], told: usize) -> String {
+fn counted(dearest: &[(String, Total)], told: usize) -> String {
     let others = &dearest[told..];
     let pools = others.iter().filter(|(title, _)| title != NodeRow::NO_POOL);
     let (noun, and) = match told {
@@ -81,9 +94,13 @@ pub(super) fn told(view: &View, (title, total): &(String, Total)) -> (String, To
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use spokeshave_model::Price;
+    use spokeshave_web::Shown;
 
     use super::*;
+    use crate::top::frame::{Asked, Size, draw};
     use crate::top::line::plain;
     use crate::top::tests::stuck;
 
@@ -102,7 +119,27 @@ mod tests {
 
     fn told(number: i64, width: usize) -> String {
         let first = vec![piece("the cluster", Tone::Bold)];
-        plain(&behind(first, &stuck().view, &pools(number), width))
+        plain(&behind(first, &stuck().view, &dearest(&pools(number)), width))
+    }
+
+    #[test]
+    fn nodepools_are_sorted_once_for_a_view() {
+        const SIZE: Size = Size {
+            width: 100,
+            height: 30,
+        };
+        let asked = Asked::default();
+        let sorts = |shown: &Shown| {
+            let before = SORTED.get();
+            let text = plain(&draw(shown, &asked, SIZE, None));
+            assert!(text.contains("default: 6 nodes"), "{text}");
+            SORTED.get() - before
+        };
+        let shown = stuck();
+        assert_eq!([sorts(&shown), sorts(&shown), sorts(&shown)], [1, 0, 0]);
+        let mut next = shown.clone();
+        Arc::make_mut(&mut next.view).revision += 1;
+        assert_eq!([sorts(&next), sorts(&next)], [1, 0]);
     }
 
     #[test]
@@ -129,7 +166,7 @@ mod tests {
         two[0].0 = "x".repeat(60);
         let first = vec![piece("the cluster", Tone::Bold)];
         assert_eq!(
-            plain(&behind(first, &stuck().view, &two, 60)),
+            plain(&behind(first, &stuck().view, &dearest(&two), 60)),
             "the cluster  pool-02: 1 node $2.000/h cpu 0 % mem 0 %\nand 1 other NodePool\n"
         );
         // Nodes without a NodePool are no other NodePool.
@@ -150,7 +187,7 @@ mod tests {
             (40, "the cluster\n2 NodePools and 4 nodes of no NodePool\n"),
         ] {
             let first = vec![piece("the cluster", Tone::Bold)];
-            let lines = behind(first, &stuck().view, &three, width);
+            let lines = behind(first, &stuck().view, &dearest(&three), width);
             assert_eq!(plain(&lines), told, "{width}");
         }
         // In a pipe nothing is left out, and lines stay where they were.

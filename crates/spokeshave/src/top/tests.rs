@@ -47,12 +47,15 @@ fn shown_with(text: &str, change: impl FnOnce(&mut World)) -> Shown {
         ..World::default()
     };
     change(&mut world);
-    let judged = Judged::of(world, &Policy::default());
+    look(world)
+}
+
+/// What is shown of a world.
+pub(super) fn look(world: World) -> Shown {
+    let judged = Arc::new(Judged::of(world, &Policy::default()));
     let view = View::take(&judged, &mut Ledger::default(), &mut History::default(), 1);
-    Shown {
-        view: Arc::new(view),
-        judged: Arc::new(judged),
-    }
+    let view = Arc::new(view);
+    Shown { view, judged }
 }
 
 pub(super) const STUCK: &str = include_str!("../../tests/explain/stuck.yaml");
@@ -197,7 +200,7 @@ fn narrow_and_empty_terminals_are_no_trouble() {
                 pane,
                 chosen: Some("guarded".to_owned()),
                 first: Cell::new(99),
-                pane_first: 99,
+                pane_first: Cell::new(99),
                 ..Asked::default()
             };
             for one in [&shown, &empty] {

@@ -16,9 +16,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
 use spokeshave_apiserver::{ApiServer, Config, Listener, MetricsFn, kubeconfig};
 use spokeshave_controllers::{DecisionLog, Observer, Operator, Options};
 use spokeshave_ports::{Entropy, SharedClock, TokioClock};
@@ -31,7 +33,8 @@ use crate::arguments::DefinitionsOf;
 use crate::clouds::{self, Cloud};
 use crate::connection::ClusterArgs;
 use crate::look::Source;
-use crate::settings::FeatureGates;
+use crate::plan::in_force::finding::{CATALOG, NAMESPACE_OF_UP, SETTINGS_OF_UP};
+use crate::settings::{Environment, FeatureGates};
 use crate::settings::{LogFormat, LogLevel, LogOutput};
 use crate::text::say;
 use crate::web::{self, Page};
@@ -91,6 +94,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
     let mut tasks = TaskGroup::new();
     let parts = spokeshave_cluster::Options {
         records: true,
+        replication_controllers: true,
         ..spokeshave_cluster::Options::all()
     };
     tasks.spawn(
@@ -134,6 +138,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<()> {
                 azure::start(&client, &clock, &described, &own, &mut tasks, &shutdown)?
             }
         };
+        tell_settings(&client, &args).await?;
         let given = (cloud, args.feature_gates.unwrap_or_default());
         let (metrics, sees) =
             start_operator(&client, &clock, &entropy, given, &narrator, &mut tasks, &shutdown);
@@ -340,6 +345,26 @@ async fn install_definitions(client: &Client, cloud: DefinitionsOf) -> Result<()
             .await
             .with_context(|| format!("cannot install the definition {name}"))?;
     }
+    Ok(())
+}
+
+/// Says where commands that ask this cluster look for it what the operator has other than the defaults: no Deployment has its settings.
+async fn tell_settings(client: &Client, args: &UpArgs) -> Result<()> {
+    let mut settings = Environment::new();
+    let gates = args.feature_gates.unwrap_or_default();
+    if gates != FeatureGates::default() {
+        settings.insert("FEATURE_GATES".to_owned(), gates.to_string());
+    }
+    if let Some(path) = &args.catalog {
+        settings.insert(CATALOG.to_owned(), path.display().to_string());
+    }
+    let text = serde_json::to_string(&settings)?;
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {SETTINGS_OF_UP: text}}}));
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces
+        .patch(NAMESPACE_OF_UP, &PatchParams::default(), &patch)
+        .await
+        .context("the settings of the operator cannot be written down")?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use owo_colors::OwoColorize as _;
 use spokeshave_controllers::{Decision, DecisionKind};
 use spokeshave_model::Price;
+use spokeshave_view::price_change;
 
 /// Prints lines. Clones share the last known price of the cluster.
 #[derive(Debug, Clone, Default)]
@@ -93,8 +94,8 @@ fn dollars(price: Price) -> String {
 }
 
 fn signed(change: Price) -> String {
-    let sign = if change.0 < 0 { '-' } else { '+' };
-    format!(" ({sign}{}/h)", dollars(Price(change.0.abs())))
+    let saved = Price(change.0.saturating_neg());
+    format!(" ({})", price_change(saved, "-", dollars))
 }
 
 #[cfg(test)]

@@ -71,10 +71,12 @@ fn answer(mut stream: TcpStream, shown: &Shown) {
             _ => {
                 let plural =
                     |object: &Value| object["kind"].as_str().unwrap_or_default().to_lowercase() + "s";
+                let above = path.rsplit('/').nth(1).unwrap_or_default();
+                let is_it = |object: &&Value| plural(object) == above && object["metadata"]["name"] == kind;
                 let items = shown.objects.iter().filter(|object| plural(object) == kind);
                 let items: Vec<&Value> = items.collect();
                 let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items});
-                (200, list)
+                (200, shown.objects.iter().find(is_it).cloned().unwrap_or(list))
             }
         };
         let body = body.to_string();

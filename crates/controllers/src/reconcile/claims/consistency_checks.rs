@@ -12,7 +12,7 @@ use spokeshave_api::constants::CONSISTENCY_PERIOD;
 use spokeshave_plan::consistency;
 use spokeshave_runtime::ReconcileError;
 
-use super::{Claims, lock};
+use super::Claims;
 
 impl Claims {
     /// P-173: every ten minutes. Returns the time to the next check.
@@ -26,7 +26,7 @@ impl Claims {
         if !consistency::applies(claim) {
             return Ok(None);
         }
-        let last = lock(&self.checked).get(claim.uid()).copied();
+        let last = self.checked.get(claim);
         let passed = last.map(|last| Duration::try_from(now.duration_since(last)).unwrap_or_default());
         if let Some(passed) = passed.filter(|passed| *passed < CONSISTENCY_PERIOD) {
             return Ok(Some(CONSISTENCY_PERIOD - passed));
@@ -46,7 +46,7 @@ impl Claims {
             // The news of the claim brings the next look; this is for news that do not come.
             return Ok(Some(Duration::from_secs(10)));
         }
-        lock(&self.checked).insert(claim.uid().to_owned(), now);
+        self.checked.insert(claim, now);
         Ok(Some(CONSISTENCY_PERIOD))
     }
 }

@@ -3,42 +3,32 @@
 //! Owns what was taken into account in this term. What the conditions say counts, and not what was written: the answer to a write may be lost, and whoever led before
 //! may have died after it.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-
 use spokeshave_api::conditions::{Conditioned as _, INITIALIZED, REGISTERED};
 use spokeshave_api::{NodeClaim, labels};
 use spokeshave_plan::lifecycle::Progress;
 
-use super::{Claims, lock};
+use super::Claims;
+use super::remembered::Remembered;
 use crate::observe::decision::DecisionKind;
 use crate::reconcile::launch_ends;
 
 /// What was taken into account of a NodeClaim.
 #[derive(Debug, Default)]
 struct Noted {
-    uid: String,
     joined: bool,
     came_up: bool,
     given_up: bool,
 }
 
-/// What was taken into account, by name of the NodeClaim. Lost: what came before this term is known by its time.
+/// What was taken into account. Lost: what came before this term is known by its time.
 #[derive(Debug, Default)]
-pub(super) struct Notes(Mutex<BTreeMap<String, Noted>>);
+pub(super) struct Notes(Remembered<Noted>);
 
 impl Notes {
-    /// True once for each NodeClaim of this name.
+    /// True once for each NodeClaim.
     fn is_news(&self, claim: &NodeClaim, what: fn(&mut Noted) -> &mut bool) -> bool {
-        let mut notes = lock(&self.0);
-        let noted = notes.entry(claim.name().to_owned()).or_default();
-        if noted.uid != claim.uid() {
-            *noted = Noted {
-                uid: claim.uid().to_owned(),
-                ..Noted::default()
-            };
-        }
-        !std::mem::replace(what(noted), true)
+        let is_news = |noted: &mut Noted| !std::mem::replace(what(noted), true);
+        self.0.look(claim, Noted::default, is_news)
     }
 
     /// Whether it is news that a claim is given up.
@@ -48,7 +38,7 @@ impl Notes {
 
     /// The NodeClaim of this name is gone.
     pub(super) fn forget(&self, name: &str) {
-        lock(&self.0).remove(name);
+        self.0.forget(name);
     }
 }
 

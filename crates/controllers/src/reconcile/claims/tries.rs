@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use spokeshave_api::NodeClaim;
 
-use super::{Claims, lock};
+use super::Claims;
 
 /// First and longest pause between two tries to launch (D-263).
 const FIRST_LAUNCH_RETRY: Duration = Duration::from_secs(1);
@@ -53,16 +53,13 @@ impl Tries {
 impl Claims {
     /// The tries of a claim, of which the first begins now at the latest.
     pub(super) fn tries_of(&self, claim: &NodeClaim, now: Timestamp) -> Tries {
-        let mut tries = lock(&self.tries);
-        let known = tries.entry(claim.uid().to_owned());
-        *known.or_insert_with(|| Tries::beginning(now))
+        self.tries.look(claim, || Tries::beginning(now), |tries| *tries)
     }
 
     pub(super) fn delay_launch(&self, claim: &NodeClaim) {
         let now = self.cluster.now();
-        if let Some(tries) = lock(&self.tries).get_mut(claim.uid()) {
-            tries.fail(now);
-        }
+        self.tries
+            .look(claim, || Tries::beginning(now), |tries| tries.fail(now));
     }
 }
 

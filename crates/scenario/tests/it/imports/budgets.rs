@@ -68,7 +68,7 @@ fn a_budget_that_comes_after_its_workload_is_there() {
     assert_eq!(notes, [] as [String; 0]);
 }
 
-/// What changes, or goes, is taken to stay as it was first, as the templates of workloads are.
+/// What changes, or goes, is taken to stay as it was first.
 #[test]
 fn a_budget_stays_as_it_was_first_and_a_note_says_so() {
     let text = recorded(&[

@@ -9,10 +9,14 @@ mod dumps;
 mod gaps;
 mod gates;
 mod lives;
+mod names;
+mod nodes;
+mod placements;
 mod published;
 mod requests;
 mod streams;
 mod tables;
+mod versions;
 
 use spokeshave_scenario::import::{ImportError, Recorded, Recording};
 use spokeshave_scenario::source::Source;

@@ -14,7 +14,7 @@ use spokeshave_model::InstanceType;
 use spokeshave_model::interruption::InterruptionKind;
 use spokeshave_ports::{
     CloudError, CloudFuture, CloudProvider, Interruption, Interruptions, NodeClassKind, RegistrationHook,
-    RepairPolicy, SharedWrites,
+    RepairPolicy, SharedWrites, WatchFailures,
 };
 use spokeshave_provider_kwok::KwokProvider;
 
@@ -63,6 +63,8 @@ pub struct Faults {
     pub acknowledgements: AtomicU64,
     /// Messages that were acknowledged, by ID.
     pub acknowledged: Mutex<Vec<String>>,
+    /// Failures of watches of the cloud's own.
+    pub watch_failures: WatchFailures,
 }
 
 /// A message about an instance, without any time.
@@ -254,6 +256,10 @@ impl CloudProvider for Faulty {
 
     fn repair_policies(&self) -> &[RepairPolicy] {
         self.inner.repair_policies()
+    }
+
+    fn watch_failures(&self) -> Option<&WatchFailures> {
+        Some(&self.faults.watch_failures)
     }
 
     fn lead(&self, writes: SharedWrites) -> BoxFuture<'_, ()> {

@@ -98,8 +98,29 @@ async fn an_observer_names_a_claim_that_cannot_be_read() {
         .map(|(kind, key, _)| (kind.as_str(), key.name.as_str()))
         .collect();
     assert_eq!(named, [("NodeClaim", claim.as_str())]);
+    let (_, _, problem) = seen.unreadable.first().unwrap();
+    assert!(
+        problem.starts_with("spec.taints: invalid type: string \"none\""),
+        "{problem}"
+    );
     cluster.restore_claim(&claim).await;
     cluster.pass(5).await;
     let seen = operator.observer.observe().await.expect("it leads");
     assert!(seen.unreadable.is_empty(), "{:?}", seen.unreadable);
+}
+
+// P-207: it has joined once, whatever was written into its NodeClaim since.
+#[tokio::test(start_paused = true)]
+async fn p_207_a_node_is_counted_once_although_its_claim_could_not_be_read_meanwhile() {
+    let (cluster, operator, claim) = Cluster::one_node(68, json!({})).await;
+    let joined = || sum(&operator.metrics, "karpenter_nodes_created_total");
+    assert_eq!(joined(), 1.0);
+    cluster.allow_any::<NodeClaim>().await;
+    for _ in 0..2 {
+        cluster.garble_claim(&claim).await;
+        cluster.pass(5).await;
+        cluster.restore_claim(&claim).await;
+        cluster.pass(5).await;
+    }
+    assert_eq!(joined(), 1.0);
 }

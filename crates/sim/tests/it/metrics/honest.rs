@@ -197,6 +197,25 @@ async fn a_shadow_misses_no_event() {
     assert_eq!(dropped, None, "{text}");
 }
 
+/// What the provider watches by itself fails as any other watch does, and alerts look at one family.
+#[tokio::test(start_paused = true)]
+async fn failed_watches_of_the_provider_count_together_with_the_operators_own() {
+    let (cluster, operator) = Cluster::started(199, json!({})).await;
+    cluster.pass(10).await;
+    let counted = || {
+        let family = "spokeshave_watch_failures_total";
+        value(&operator.metrics, family, "kind=\"EC2NodeClass\"")
+    };
+    assert_eq!(counted(), 0.0);
+    let failures = &cluster.faults.watch_failures;
+    failures.count("EC2NodeClass");
+    failures.count("EC2NodeClass");
+    assert_eq!(counted(), 2.0);
+    assert_eq!(counted(), 2.0, "another scrape takes nothing twice");
+    failures.count("EC2NodeClass");
+    assert_eq!(counted(), 3.0);
+}
+
 /// In a rollout, the board shows the version of the leader and the one that waits.
 #[tokio::test(start_paused = true)]
 async fn p_207_a_standby_says_which_build_it_is() {

@@ -203,7 +203,7 @@ impl Engine<'_> {
         false
     }
 
-    /// Drift: the NodePools of a run do not change, so only what is offered can make a node drift. True when something was written.
+    /// Drift: the NodePools of a run do not change, so only what is offered can make a node drift that did not stand at the start. True when something was written.
     fn look_for_drift(&mut self, machine: u32, claim: &NodeClaim, pool: Option<&NodePool>) -> bool {
         let now = self.now();
         let generation = self.cloud.generation;
@@ -391,6 +391,7 @@ impl Engine<'_> {
         if after.is_deleting() && finalizers.is_empty() {
             self.cluster.remove_claim(machine);
             self.log.add(self.now_ms, "gone", before.name_of(), "");
+            self.static_claim_changes(Some(&before), None);
             self.node_changed(machine);
             self.command_of_claim_changes(&before);
             self.remove_orphan(machine);
@@ -408,6 +409,7 @@ impl Engine<'_> {
                 time.0 = whole_seconds(time.0);
             }
         }
+        self.static_claim_changes(Some(&before), Some(&after));
         self.cluster.set_claim(machine, after);
         self.node_changed(machine);
         if concerns_command {
@@ -544,7 +546,9 @@ impl Engine<'_> {
         let number = self.cluster.made();
         let name = claim.metadata.name.clone().unwrap_or_else(|| {
             let prefix = claim.metadata.generate_name.clone().unwrap_or_default();
-            let is_free = |name: &String| self.cluster.of_claim(name).is_none();
+            // Nor is the name of a node that stood at the start given again: a dump that this seed has made has names of it.
+            let is_free =
+                |name: &String| self.cluster.of_claim(name).is_none() && !self.world.standing.has(name);
             let first = format!("{prefix}{}", self.draws.claim_suffix(number));
             // Two of thousands are the same by chance: then another is drawn, as the operator's next pass has one drawn by the API server.
             let more =
@@ -566,8 +570,8 @@ impl Engine<'_> {
             .unwrap_or_default()
             .to_owned();
         self.log.add(self.now_ms, "nodeclaim", claim.name_of(), &more);
-        self.operator.last_launch_ms = Some(self.now_ms);
         self.count_later(&claim);
+        self.static_claim_changes(None, Some(&claim));
         let machine = self.cluster.add_claim(claim);
         self.cluster.assign(machine, assigned);
         self.node_changed(machine);

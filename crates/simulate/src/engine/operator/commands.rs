@@ -17,11 +17,12 @@ use spokeshave_plan::disrupt::history::{expired, finished_at};
 use spokeshave_plan::disrupt::{LastLook, last_look_in};
 use spokeshave_plan::disruption_policy::{frozen, keep};
 
+use super::static_pools::let_go;
 use crate::cluster::{Named as _, patched};
 use crate::engine::Engine;
 use crate::log::command_text;
 use crate::queue::Wake;
-use crate::world::{HOUR_MS, milliseconds};
+use crate::world::{HOUR_MS, Model, milliseconds};
 
 /// What is kept in the ledger for longer is looked at again after so long, in milliseconds.
 const KEPT_LOOK_MS: u64 = HOUR_MS;
@@ -49,6 +50,7 @@ impl Engine<'_> {
             return;
         };
         let after = patched(&**before, patch);
+        let let_go = let_go(before, &after);
         let ended = after.is_finished().then(|| finished_at(&after));
         let phase = format!("{:?}", after.phase());
         self.cluster.commands.insert(id, Arc::new(after));
@@ -56,6 +58,9 @@ impl Engine<'_> {
         self.changed_commands();
         // Its own write brings the next look, before anybody else acts on what it has done.
         self.queue.at_once(self.now_ms, Wake::Command(id));
+        if let Some(pool) = let_go {
+            self.static_pool_is_due(&pool);
+        }
         if let Some(ended) = ended {
             self.wake_in(self.left_in_ledger_ms(ended), Wake::Command(id));
             self.cut_ledger();
@@ -72,7 +77,7 @@ impl Engine<'_> {
     /// Drops finished commands that are too old or too many: what is gone from the ledger is looked at anew.
     fn cut_ledger(&mut self) {
         let now = self.now();
-        let policies = &self.policy.disruption_policies;
+        let policies = self.policy.known_disruption_policies();
         let gone: BTreeSet<String> = expired(
             self.cluster.commands.values().map(|command| &**command),
             DISRUPTION_HISTORY,
@@ -132,7 +137,8 @@ impl Engine<'_> {
         }
         let now = self.now();
         let mut present = self.present(&command);
-        if needs_pods_of_server(&command, now) {
+        // Others delete nodes without a last look.
+        if self.policy.model == Model::Ours && needs_pods_of_server(&command, now) {
             present.look_finds(self.look_again(&command));
         }
         let next = advance(&command, &present, now);
@@ -169,10 +175,12 @@ impl Engine<'_> {
             let machine = self.cluster.of_claim(&node.node_claim);
             let found = machine.and_then(|machine| self.cluster.machine(machine));
             let claim = found.and_then(|found| found.claim.clone());
+            // D-111: others do not ask again for which pods a node is kept, nor which have come since.
+            let judged = found.filter(|_| self.policy.model == Model::Ours);
             PresentNode {
                 node: self.find_node(&node.name),
                 claim: claim.filter(|claim| claim.uid() == node.node_claim_uid),
-                pods: found
+                pods: judged
                     .into_iter()
                     .flat_map(|found| &found.pods)
                     .filter_map(|id| Some(Arc::clone(&self.pods.get(*id)?.object)))
@@ -223,6 +231,10 @@ impl Engine<'_> {
         command: &Disruption,
         replacements: &[Option<Arc<NodeClaim>>],
     ) -> Vec<(String, Option<Arc<Node>>)> {
+        if self.policy.model != Model::Ours {
+            // D-108: nobody asks again whether they are there.
+            return Vec::new();
+        }
         let there = command.spec.destinations.iter().map(String::as_str);
         let new = replacements
             .iter()
@@ -246,12 +258,12 @@ impl Engine<'_> {
 
     /// A freeze by hand, or the halt of a roll-out, for one of the command's NodePools.
     fn freeze_by_hand(&self, command: &Disruption) -> Option<String> {
-        let now = self.now();
+        let (now, policies) = (self.now(), self.policy.known_disruption_policies());
         command.spec.nodes.iter().find_map(|node| {
             let pool = self.operator.node_pools.get(&node.node_pool);
             let labels = pool.map(|pool| pool.metadata.labels.clone().unwrap_or_default());
             frozen(
-                self.policy.disruption_policies.iter().map(|policy| &**policy),
+                policies.iter().map(|policy| &**policy),
                 &node.node_pool,
                 labels.as_ref(),
                 &command.spec.reason,

@@ -24,7 +24,7 @@ pub(super) struct Counted {
 
 impl Engine<'_> {
     /// A NodeClaim has come, changed or gone: the nodes of its NodePool are counted later, with all that changes until then.
-    pub(super) fn count_later(&mut self, claim: &NodeClaim) {
+    pub(crate) fn count_later(&mut self, claim: &NodeClaim) {
         // In a large cluster, and for models, passes come when they come.
         if self.policy.model != Model::Ours || self.is_large() {
             return;

@@ -1,11 +1,13 @@
 //! The disruption loop: passes, second looks, commands that are started (D §3).
 //!
-//! Owns when a turn takes place: as often as the operator polls, but only when something has changed. What is disrupted is the answer of `plan::disrupt`.
+//! Owns when a turn takes place: as often as the operator polls, but only when something has changed. What is disrupted is the answer of `plan::disrupt`, or of a model of
+//! another autoscaler.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use spokeshave_api::disruption::{Disruption, DisruptionPhase};
+use spokeshave_api::constants::CONSOLIDATED_MEMO;
+use spokeshave_api::disruption::{Disruption, DisruptionMethod, DisruptionPhase};
 use spokeshave_model::Snapshot;
 use spokeshave_plan::disrupt::record::record;
 use spokeshave_plan::disrupt::steps::cleanup_actions;
@@ -233,44 +235,83 @@ impl Engine<'_> {
 
     /// The turn of a model of another autoscaler.
     fn turn_of_model(&mut self) {
-        let now = self.now();
-        if self.operator.modelled == Some(self.operator.version) {
+        if let Some(due_ms) = self.operator.pending.iter().map(|pending| pending.due_ms).min() {
+            // D-086: while a command waits, nothing else is decided.
+            self.turn_at(due_ms);
             return;
         }
-        let version = self.operator.version;
-        let waiting = self.waiting_commands();
-        let snapshot = self.freeze(&waiting);
+        let (version, now) = (self.operator.version, self.now());
+        if let Some((modelled, until_ms)) = self.operator.modelled
+            && modelled == version
+            && self.now_ms < until_ms
+        {
+            self.turn_at(until_ms);
+            return;
+        }
+        let is_in_a_pass = self.operator.karpenter.is_in_a_pass();
+        let snapshot = self.freeze(&[]);
         let found = match self.policy.model {
             Model::Karpenter | Model::KarpenterBalanced => {
-                models::karpenter(&snapshot, &self.policy.settings, now)
+                let memory = &mut self.operator.karpenter;
+                models::karpenter(&snapshot, &self.policy.settings, now, memory)
             }
             Model::ClusterAutoscaler => {
-                let last_launch_ms = self.operator.last_launch_ms;
+                let (last_launch_ms, under_way) = (self.operator.last_launch_ms, self.removals_under_way());
                 let unneeded = &mut self.operator.unneeded;
-                models::cluster_autoscaler(&snapshot, unneeded, last_launch_ms, self.now_ms, now)
+                models::cluster_autoscaler(&snapshot, unneeded, last_launch_ms, under_way, self.now_ms, now)
             }
             Model::Ours | Model::None => models::Answer::default(),
         };
         self.operator.what_ifs += found.what_ifs;
-        let acted = self.begin(&snapshot, found.commands, &[]);
-        if acted {
-            self.turn_at(self.now_ms + POLL_MS);
+        if self.begin(&snapshot, found.commands, &[]) {
+            // D-063: a pass that has started something is followed by the next at once. cluster-autoscaler looks every ten seconds.
+            let is_autoscaler = self.policy.model == Model::ClusterAutoscaler;
+            let pause_ms = if is_autoscaler { POLL_MS } else { 0 };
+            let due = self.operator.pending.iter().map(|pending| pending.due_ms).min();
+            self.turn_at(due.unwrap_or(self.now_ms + pause_ms));
             return;
         }
-        if self.operator.version == version {
-            self.operator.modelled = Some(version);
+        // D-064, D-095: what did not stand is looked at again in the next pass, and so is all else when something changes.
+        let again_ms = if is_in_a_pass {
+            self.now_ms + self.pause_ms()
+        } else {
+            self.model_looks_again_ms()
+        };
+        let is_settled = !is_in_a_pass && self.operator.version == version;
+        self.operator.modelled = is_settled.then_some((version, again_ms));
+        self.turn_at(again_ms);
+    }
+
+    /// Nodes that commands are removing.
+    fn removals_under_way(&self) -> models::UnderWay {
+        let commands = self.cluster.commands.values();
+        let unfinished = commands.filter(|command| !command.is_finished());
+        let mut under_way = models::UnderWay::default();
+        for command in unfinished {
+            if command.spec.method == DisruptionMethod::Emptiness {
+                under_way.empty += command.spec.nodes.len();
+            } else {
+                under_way.drained += command.spec.nodes.len();
+            }
         }
-        let due = self.operator.pending.iter().map(|pending| pending.due_ms).min();
-        if let Some(due) = due {
-            self.turn_at(due.max(self.now_ms));
-        }
-        // Time alone makes a node unneeded for long enough.
-        if let Some(due) =
-            models::next_unneeded_ms(&self.operator.unneeded, self.operator.last_launch_ms, self.now_ms)
-        {
-            self.operator.modelled = None;
-            self.turn_at(due);
-        }
+        under_way
+    }
+
+    /// The poll at which time alone may have made something of what a model found nothing in: nodes are no longer kept for pods, or have been unneeded for long enough.
+    /// It looks again at the latest when nobody would remember any more that nothing was found (D-123).
+    fn model_looks_again_ms(&self) -> u64 {
+        let (now, now_ms) = (self.now(), self.now_ms);
+        let kept = self.nominated().into_values().filter(|until| *until > now);
+        let ends = kept.map(|until| {
+            let left = u64::try_from(until.duration_since(now).as_millis());
+            now_ms.saturating_add(left.unwrap_or(0))
+        });
+        let unneeded =
+            models::next_unneeded_ms(&self.operator.unneeded, self.operator.last_launch_ms, now_ms);
+        let forgotten_ms = now_ms + milliseconds(CONSOLIDATED_MEMO);
+        let due_ms = ends.chain(unneeded).fold(forgotten_ms, u64::min);
+        let pause_ms = self.pause_ms();
+        now_ms + due_ms.saturating_sub(now_ms).div_ceil(pause_ms).max(1) * pause_ms
     }
 
     /// Notes commands for their second look, or starts those that have none. True when there is one.
@@ -316,12 +357,23 @@ impl Engine<'_> {
             self.note_rejected(&pending, "not calm");
             return;
         }
-        let validation = validate(&pending.command, &snapshot, settings, now);
-        let Some(command) = validation.command else {
+        let looked = if self.policy.model == Model::Ours {
+            let validation = validate(&pending.command, &snapshot, settings, now);
             let why = validation.rejection.map(|why| why.as_str()).unwrap_or_default();
-            self.note_rejected(&pending, why);
-            self.operator.frontier.failed(&pending.command, now);
-            return;
+            validation.command.ok_or(why)
+        } else {
+            models::second_look(&pending.command, &snapshot, settings, now).map_err(|why| why.as_str())
+        };
+        let command = match looked {
+            Ok(command) => command,
+            Err(why) => {
+                self.note_rejected(&pending, why);
+                self.operator.frontier.failed(&pending.command, now);
+                if self.policy.model != Model::Ours {
+                    self.operator.karpenter.reject(pending.command.method);
+                }
+                return;
+            }
         };
         let object = Arc::new(record(&snapshot, &command, &pending.budgets, now));
         let moves_pods = !command.moves.is_empty();
@@ -358,5 +410,37 @@ impl Engine<'_> {
         }
         self.operator.started.insert(id, command);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use spokeshave_scenario::Timeline;
+
+    use super::*;
+    use crate::world::{HOUR_MS, Policy, World};
+
+    /// A cluster in which nothing happens, but that a node is kept for pods for 25 seconds.
+    #[test]
+    fn d_123_a_model_looks_again_in_five_minutes_or_when_a_node_is_no_longer_kept() {
+        let types = vec![spokeshave_example::instance_type("c4", 4, 16, &["zone-a"])];
+        let world = World::new(spokeshave_example::epoch(), HOUR_MS, types.into());
+        let pool = spokeshave_example::node_pool("default");
+        let mut policy = Policy::new("model", vec![Arc::new(pool)]);
+        policy.model = Model::Karpenter;
+        let timeline = Timeline::default();
+        let mut engine = Engine::new(&world, &timeline, &policy, 1, None);
+        assert_eq!(engine.model_looks_again_ms(), 300_000);
+        let until = engine.now() + SignedDuration::from_secs(25);
+        engine.operator.nominations.insert("kwok://a".to_owned(), until);
+        assert_eq!(engine.model_looks_again_ms(), 30_000, "at the next poll");
+        engine.turn_now();
+        while let Some((at_ms, wake)) = engine.queue.pop()
+            && at_ms <= 400_000
+        {
+            engine.happens(at_ms, wake);
+        }
+        assert_eq!(engine.operator.last_turn_ms, 330_000);
     }
 }

@@ -297,6 +297,7 @@ mod tests {
                 p99_ms: 0,
             },
             budget: None,
+            later: Vec::new(),
             claims: Vec::new(),
         }
     }

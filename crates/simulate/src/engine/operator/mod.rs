@@ -11,6 +11,7 @@ mod drains;
 mod models;
 mod provisioning;
 mod snapshots;
+mod static_pools;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -78,16 +79,20 @@ pub(crate) struct Operator {
     counted: Vec<counters::Counted>,
     /// NodePools whose pods have begun to move since commands began to wait: pods that come and go there are no news to those that still wait.
     moving: BTreeSet<String>,
-    /// The version in which a model has found nothing to do.
-    modelled: Option<u64>,
+    /// The version in which a model has found nothing to do, and until when that holds, in milliseconds.
+    modelled: Option<(u64, u64)>,
+    /// What the model of Karpenter remembers.
+    karpenter: models::Memory,
     /// Since when nodes have been unneeded, by provider ID, for the model of cluster-autoscaler.
     unneeded: BTreeMap<String, u64>,
-    /// When a NodeClaim was last created.
+    /// When a NodeClaim was last created for pods.
     last_launch_ms: Option<u64>,
     /// What-ifs of all passes, of models too; those of second looks are not counted.
     pub(crate) what_ifs: u64,
     /// NodeClaims that are looked at later.
     looks: claims::Looks,
+    /// The same of NodePools with a fixed number of nodes.
+    static_looks: static_pools::StaticLooks,
     /// The next turn of the disruption loop.
     turn: Option<NextTurn>,
     /// Something has woken the loop once more before that turn: another follows at once.
@@ -159,10 +164,12 @@ impl Operator {
             judged_ms: None,
             moving: BTreeSet::new(),
             modelled: None,
+            karpenter: models::Memory::default(),
             unneeded: BTreeMap::new(),
             last_launch_ms: None,
             what_ifs: 0,
             looks: claims::Looks::default(),
+            static_looks: static_pools::StaticLooks::default(),
             turn: None,
             is_woken_again: false,
             is_woken_by_claim: false,

@@ -127,6 +127,7 @@ impl Engine<'_> {
             });
             let pods = pods.collect();
             self.create_claim(claim, pods);
+            self.operator.last_launch_ms = Some(self.now_ms);
         }
         // A nomination is to be renewed.
         let is_fruitless = !delayed && !nominates && self.operator.version == version;

@@ -239,7 +239,7 @@ impl Engine<'_> {
         for budget in std::mem::take(&mut live.budgets) {
             changes.push(Change::PodDisruptionBudget(self.budgets.object(budget)));
         }
-        if std::mem::take(&mut live.has_new_commands) && !self.policy.disruption_policies.is_empty() {
+        if std::mem::take(&mut live.has_new_commands) && !self.policy.known_disruption_policies().is_empty() {
             changes.push(Change::Disruptions(
                 self.cluster.commands.values().cloned().collect(),
             ));
@@ -280,7 +280,8 @@ impl Engine<'_> {
         let (in_command, in_flight) = (self.held_nodes(pending), self.in_flight());
         // The pods of all of them need a new place (D-098).
         let marked_for_deletion = in_command.clone();
-        let has_policies = !self.policy.disruption_policies.is_empty();
+        let disruption_policies = self.policy.known_disruption_policies();
+        let has_policies = !disruption_policies.is_empty();
         let nominations = self.nominated().into_iter();
         let nominations = nominations.map(|(id, until)| (id, Nomination { until }));
         ClusterState {
@@ -310,14 +311,14 @@ impl Engine<'_> {
             } else {
                 Vec::new()
             },
-            disruption_policies: self.policy.disruption_policies.clone(),
+            disruption_policies: disruption_policies.to_vec(),
             ..ClusterState::default()
         }
     }
 
     /// Which members StatefulSets want; none where no policy moves them one at a time.
     fn ordinals(&self) -> Arc<BTreeMap<String, Ordinals>> {
-        let mut policies = self.policy.disruption_policies.iter();
+        let mut policies = self.policy.known_disruption_policies().iter();
         let is_asked = policies.any(|policy| {
             let rules = policy.spec.workloads.as_ref();
             rules.is_some_and(|rules| rules.stateful_sets == Some(StatefulSetMoves::OneAtATime))
@@ -328,7 +329,8 @@ impl Engine<'_> {
         let owners = self.owners.iter();
         let sets = owners.filter(|owner| owner.kind == OwnerKind::StatefulSet);
         let ordinals = sets.map(|owner| {
-            let namespace = owner.metadata.namespace.as_deref().unwrap_or_default();
+            let metadata = &owner.templates[owner.newest as usize].metadata;
+            let namespace = metadata.namespace.as_deref().unwrap_or_default();
             let wanted = Ordinals {
                 start: 0,
                 replicas: u64::from(owner.replicas),

@@ -94,6 +94,7 @@ impl Scene {
             owners: owners.map(|(number, one)| self.owner(number, one)).collect(),
             budgets: self.shared.iter().map(shared_budget).collect(),
             events,
+            ..Timeline::default()
         }
     }
 
@@ -109,6 +110,7 @@ impl Scene {
                 p99_ms: 20 * SECOND,
             },
             budget: workload.budget.clone(),
+            later: Vec::new(),
             claims: vec![PersistentVolumeClaim::default(); volumes],
         }
     }

@@ -78,6 +78,26 @@ async fn a_group_of_boxes_has_no_price_where_nodeclaims_could_not_be_read() {
     assert!(page.contains("default · 1 node · price unknown · cpu "), "{page}");
 }
 
+/// Of the nodes of the group, not of the cluster.
+#[tokio::test]
+async fn the_title_of_a_group_says_how_much_cpu_and_memory_is_requested() {
+    let mut two = world(1, "small");
+    let kind = instance_type("small", 2, 8, &["b"]);
+    let pod = pending_pod("w", "1", "1Gi", &serde_json::json!({}));
+    two.state = two
+        .state
+        .with_node(node("default", "busy", &kind, "b", "spot"))
+        .with_pod(bound(pod, "busy"));
+    let page = page_of(two, "?group=zone").await;
+    let requested = |zone: &str| {
+        let (_, rest) = page.split_once(&format!("<title>{zone} · 1 node · ")).unwrap();
+        let (title, _) = rest.split_once("</title>").unwrap();
+        title.split_once(" · ").unwrap().1.to_owned()
+    };
+    let told = [requested("a"), requested("b")];
+    assert_eq!(told, ["cpu 0 % · memory 0 %", "cpu 52 % · memory 12 %"]);
+}
+
 /// With these disruption budgets of its only NodePool.
 fn budgeted(mut cluster: World, budgets: serde_json::Value) -> World {
     let pool = Arc::make_mut(&mut cluster.state.node_pools[0]);
