@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use serde::de::value::{MapAccessDeserializer, StrDeserializer, StringDeserializer};
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess,
     Unexpected, Visitor,
@@ -149,10 +149,7 @@ impl<'de> Deserializer<'de> for Tree {
         visitor: V,
     ) -> Result<V::Value, Misread> {
         match self.0 {
-            Value::String(text) => {
-                let variant: StringDeserializer<Misread> = text.into_deserializer();
-                variant.deserialize_enum(name, variants, visitor)
-            }
+            Value::String(text) => Name(&text).deserialize_enum(name, variants, visitor),
             Value::Object(fields) if fields.len() == 1 => {
                 MapAccessDeserializer::new(Fields::of(fields)).deserialize_enum(name, variants, visitor)
             }
@@ -236,7 +233,7 @@ impl<'de> MapAccess<'de> for Fields {
     }
 }
 
-/// The name of a field. Names that are numbers, which no kind of Kubernetes has, are not read as such.
+/// The name of a field or of a variant. Names that are numbers, which no kind of Kubernetes has, are not read as such.
 struct Name<'a>(&'a str);
 
 impl<'de> Deserializer<'de> for Name<'_> {

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeSpec};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use spokeshave_api::conditions::{Conditioned as _, INITIALIZED, LAUNCHED, REGISTERED};
 use spokeshave_api::{NodeClaim, NodeClaimStatus, NodePool, hash, labels};
 use spokeshave_model::{CapacityType, InstanceType, Offering, labels as well_known, state_node};
 
-use crate::fixed::{self, lasting_taints, ready_status};
+use crate::fixed::{self, lasting_spec, moved_creation, ready_status};
 use crate::left_out::{LeftOut, Why};
 use crate::standing::{Standing, StandingNode, label, name_of};
 use crate::world::{Policy, World};
@@ -245,11 +245,7 @@ fn written_claim(
         labels: Some(own),
         annotations: Some(annotations),
         finalizers: Some(vec![labels::TERMINATION_FINALIZER.to_owned()]),
-        creation_timestamp: claim
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map(|created| Time(moved(created.0))),
+        creation_timestamp: moved_creation(&claim.metadata, moved),
         ..ObjectMeta::default()
     };
     let known = claim.status.clone().unwrap_or_default();
@@ -310,7 +306,6 @@ fn written_node(
     own.insert(class.label_key(), class.name.clone());
     own.insert(labels::REGISTERED.to_owned(), "true".to_owned());
     own.insert(labels::INITIALIZED.to_owned(), "true".to_owned());
-    let spec = node.spec.clone().unwrap_or_default();
     let known = node.status.clone().unwrap_or_default();
     let capacity = known.capacity.filter(|amounts| !amounts.is_empty());
     let allocatable = known.allocatable.filter(|amounts| !amounts.is_empty());
@@ -329,19 +324,10 @@ fn written_node(
                 block_owner_deletion: Some(true),
                 controller: None,
             }]),
-            creation_timestamp: node
-                .metadata
-                .creation_timestamp
-                .as_ref()
-                .map(|created| Time(moved(created.0))),
+            creation_timestamp: moved_creation(&node.metadata, moved),
             ..ObjectMeta::default()
         },
-        spec: Some(NodeSpec {
-            provider_id: spec.provider_id,
-            taints: Some(lasting_taints(spec.taints)),
-            unschedulable: spec.unschedulable,
-            ..NodeSpec::default()
-        }),
+        spec: Some(lasting_spec(node)),
         status: Some(ready_status(
             capacity.unwrap_or_else(|| instance_type.capacity.to_quantities()),
             allocatable.unwrap_or_else(|| instance_type.allocatable().to_quantities()),

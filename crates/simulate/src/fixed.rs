@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use spokeshave_api::labels::{disrupted_taint, unregistered_taint};
@@ -48,26 +48,16 @@ pub(crate) fn written(node: &Node, number: usize, moved: &impl Fn(Timestamp) -> 
     let allocatable = allocatable(node).cloned().unwrap_or_default();
     let capacity = node.status.as_ref().and_then(|status| status.capacity.clone());
     let capacity = capacity.filter(|amounts| !amounts.is_empty());
-    let spec = node.spec.clone().unwrap_or_default();
     Node {
         metadata: ObjectMeta {
             name: Some(name_of(node).to_owned()),
             uid: Some(format!("fixed-{number}")),
             labels: node.metadata.labels.clone(),
             annotations: node.metadata.annotations.clone(),
-            creation_timestamp: node
-                .metadata
-                .creation_timestamp
-                .as_ref()
-                .map(|created| Time(moved(created.0))),
+            creation_timestamp: moved_creation(&node.metadata, moved),
             ..ObjectMeta::default()
         },
-        spec: Some(NodeSpec {
-            provider_id: spec.provider_id.filter(|id| !id.is_empty()),
-            taints: Some(lasting_taints(spec.taints)),
-            unschedulable: spec.unschedulable,
-            ..NodeSpec::default()
-        }),
+        spec: Some(lasting_spec(node)),
         status: Some(ready_status(
             capacity.unwrap_or_else(|| allocatable.clone()),
             allocatable,
@@ -75,12 +65,24 @@ pub(crate) fn written(node: &Node, number: usize, moved: &impl Fn(Timestamp) -> 
     }
 }
 
-/// The taints of a Node without those of what is under way: no command is.
-pub(crate) fn lasting_taints(taints: Option<Vec<Taint>>) -> Vec<Taint> {
+/// When an object was made, by the clock of the simulation.
+pub(crate) fn moved_creation(metadata: &ObjectMeta, moved: &impl Fn(Timestamp) -> Timestamp) -> Option<Time> {
+    let created = metadata.creation_timestamp.as_ref();
+    created.map(|created| Time(moved(created.0)))
+}
+
+/// The spec of a Node without the taints of what is under way: no command is.
+pub(crate) fn lasting_spec(node: &Node) -> NodeSpec {
+    let spec = node.spec.clone().unwrap_or_default();
     let passing = [disrupted_taint(), unregistered_taint()];
-    let mut taints = taints.unwrap_or_default();
+    let mut taints = spec.taints.unwrap_or_default();
     taints.retain(|taint| !passing.iter().any(|one| same_taint(taint, one)));
-    taints
+    NodeSpec {
+        provider_id: spec.provider_id.filter(|id| !id.is_empty()),
+        taints: Some(taints),
+        unschedulable: spec.unschedulable,
+        ..NodeSpec::default()
+    }
 }
 
 /// The status of a Node that is ready.

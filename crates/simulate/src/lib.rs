@@ -30,6 +30,7 @@ pub mod savings;
 mod scheduler;
 mod shapes;
 pub mod standing;
+mod times;
 pub mod world;
 
 pub use engine::{ObjectsAt, Watch, live, live_watched};

@@ -10,6 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use spokeshave_model::Pod;
 use spokeshave_scenario::pods::has_gates;
 
+use crate::times::whole_seconds;
+
 /// What a pod is given to stop that does not say how long it takes, in seconds.
 const GRACE_SECONDS: i64 = 30;
 
@@ -242,11 +244,6 @@ pub(crate) fn grace_seconds(pod: &Pod) -> i64 {
 pub(crate) fn with_defaults(mut spec: PodSpec) -> PodSpec {
     spec.termination_grace_period_seconds.get_or_insert(GRACE_SECONDS);
     spec
-}
-
-/// Kubernetes writes times of pods in whole seconds.
-pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use spokeshave_api::NodeClaim;
 use spokeshave_model::{CapacityType, Price, labels as well_known};
 use spokeshave_scenario::Placement;
 
-use crate::pods::whole_seconds;
+use crate::times::milliseconds_between;
+use crate::times::whole_seconds;
 
 /// The nodes at the start.
 #[derive(Debug, Clone, Default)]
@@ -56,8 +57,7 @@ impl StandingNode {
     #[must_use]
     pub fn age_ms(&self, start: Timestamp) -> u64 {
         let created = self.claim.metadata.creation_timestamp.as_ref();
-        let age = created.map(|created| start.duration_since(created.0).as_millis());
-        age.and_then(|age| u64::try_from(age).ok()).unwrap_or(0)
+        created.map_or(0, |created| milliseconds_between(created.0, start))
     }
 }
 
@@ -83,10 +83,8 @@ impl Standing {
     /// For how long a pod goes on, in milliseconds, that stays where it is and runs so long in all.
     #[must_use]
     pub fn left_ms(&self, placement: &Placement, runs_ms: u64) -> u64 {
-        let done = placement
-            .works_since
-            .map(|since| self.taken_at.duration_since(since).as_millis());
-        let done_ms = done.and_then(|done| u64::try_from(done).ok()).unwrap_or(0);
+        let since = placement.works_since;
+        let done_ms = since.map_or(0, |since| milliseconds_between(since, self.taken_at));
         runs_ms.saturating_sub(done_ms)
     }
 

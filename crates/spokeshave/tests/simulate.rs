@@ -6,22 +6,22 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+mod simulated;
+use simulated::{POOLS, json_of, program, text, write};
+
+/// The program as in a wide terminal.
+fn wide() -> Command {
+    let mut command = program();
     command.env("COLUMNS", "160");
     command
 }
 
 fn simulate(arguments: &[&str]) -> Output {
-    program()
+    wide()
         .arg("simulate")
         .args(arguments)
         .output()
         .expect("the program runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn example(name: &str) -> String {
@@ -67,25 +67,12 @@ spec:
   - patient.cost <= 2 * now.cost
 ";
 
-const POOLS: &str = "\
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
-      requirements: []
-  disruption: {consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 1m}
-";
-
 /// A folder with a scenario and its NodePool.
 fn folder(scenario: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    fs::write(folder.path().join("pools.yaml"), POOLS).expect("written");
-    let path = folder.path().join("scenario.yaml");
-    fs::write(&path, scenario).expect("written");
-    (folder, path)
+    write(folder.path(), "pools.yaml", POOLS);
+    let path = write(folder.path(), "scenario.yaml", scenario);
+    (folder, PathBuf::from(path))
 }
 
 #[test]
@@ -358,7 +345,7 @@ fn a_check_counts_without_simulating() {
     let (_folder, path) = folder(SCENARIO);
     let output = simulate(&[&path.display().to_string(), "--check", "-o", "json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let check: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let check = json_of(&output);
     assert_eq!(check["kind"], "Check");
     assert_eq!(
         (&check["deployments"], &check["statefulSets"], &check["jobs"]),
@@ -394,10 +381,10 @@ fn a_check_names_models_of_other_products() {
     let expected = "ca: cluster-autoscaler, kb: karpenter-balanced (documented behaviour, not the products)";
     assert!(table.contains(expected), "{table}");
     let output = simulate(&[&path, "--check", "--policy", "kb", "-o", "json"]);
-    let check: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let check = json_of(&output);
     assert_eq!(check["models"], serde_json::json!({"kb": "karpenter-balanced"}));
     let output = simulate(&[&path, "--check", "--policy", "never", "-o", "json"]);
-    let check: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let check = json_of(&output);
     assert_eq!(check["models"], Value::Null, "{check}");
 }
 
@@ -504,7 +491,7 @@ fn a_snapshot_is_a_dump_for_plan_and_explain_and_a_trace_has_bars_and_curves() {
         .expect("a Node")
         .to_owned();
     let asked = |arguments: &[&str]| {
-        let output = program().args(arguments).output().expect("the program runs");
+        let output = wide().args(arguments).output().expect("the program runs");
         assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
         text(&output.stdout)
     };
@@ -568,7 +555,7 @@ kind: NodeOverlay
 metadata: {name: discount}
 spec: {requirements: [], priceAdjustment: \"-30%\"}
 ";
-    fs::write(folder.path().join("overlay.yaml"), overlay).expect("written");
+    write(folder.path(), "overlay.yaml", overlay);
     let answer = simulate(&[&path.display().to_string()]);
     let said = text(&answer.stderr);
     assert_eq!(answer.status.code(), Some(2), "{said}");

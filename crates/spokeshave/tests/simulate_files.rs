@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use serde_json::Value;
+mod simulated;
+use simulated::{POOLS, json_of, program, text, write};
 
 const SCENARIO: &str = "\
 apiVersion: simulate.spokeshave.dev/v1alpha1
@@ -22,18 +23,6 @@ spec:
   policies:
   - {name: now}
   - {name: other, manifests: [own.yaml]}
-";
-
-const POOLS: &str = "\
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
-      requirements: []
-  disruption: {consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 1m}
 ";
 
 const BUDGET: &str = "\
@@ -68,12 +57,6 @@ spec:
   convergence: {}
 ";
 
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let path = folder.join(name);
-    fs::write(&path, text).expect("written");
-    path.display().to_string()
-}
-
 /// A folder with the scenario and what it names.
 fn folder() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -85,13 +68,9 @@ fn folder() -> (tempfile::TempDir, String) {
 }
 
 fn simulate(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    let mut command = program();
     command.arg("simulate").args(arguments).env("COLUMNS", "160");
     command.output().expect("the program runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// What `--check` says of a scenario one of whose files has this text, which it refuses as a mistake of the scenario.
@@ -304,7 +283,7 @@ fn a_policy_with_another_node_class_launches_what_that_class_makes_of_the_types(
     let scenario = write(folder.path(), "scenario.yaml", &with_class("small"));
     let output = simulate(&[&scenario, "-o", "json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let found = json_of(&output);
     let nodes: Vec<u64> = found["runs"]
         .as_array()
         .expect("runs")
@@ -426,7 +405,7 @@ fn a_recording_is_not_written_over() {
         ),
         (&nowhere, format!("cannot write {nowhere}")),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+        let mut command = program();
         command.args(["record", "--for", "1s", "--kubeconfig", "no-cluster", "-o", path]);
         let output = command.output().expect("the program runs");
         let said = text(&output.stderr);
@@ -473,7 +452,7 @@ fn a_dump_is_not_written_over_a_kubeconfig() {
         (&[][..], &named),
         (&[][..], &usual),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+        let mut command = program();
         command.args(["simulate", "init", "--dump", dump]).args(arguments);
         command.env("KUBECONFIG", &list).env("HOME", folder.path());
         let output = command.output().expect("the program runs");
@@ -525,7 +504,7 @@ spec:
     let scenario = write(folder.path(), "scenario.yaml", &text(&output.stdout));
     let output = simulate(&[&scenario, "--check", "-o", "json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let check: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let check = json_of(&output);
     assert_eq!(
         (&check["deployments"], &check["peakPods"]),
         (&1.into(), &3.into())

@@ -1,10 +1,9 @@
 //! What goes into `spokeshave simulate`: the files that are named in its answer, those that are not there, and what does not fit into memory.
 
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use serde_json::Value;
+mod simulated;
+use simulated::{POOLS, json_of, program, text, write};
 
 const SCENARIO: &str = "\
 apiVersion: simulate.spokeshave.dev/v1alpha1
@@ -24,18 +23,6 @@ spec:
   - {name: other, manifests: [own.yaml]}
 ";
 
-const POOLS: &str = "\
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
-      requirements: []
-  disruption: {consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 1m}
-";
-
 const POLICY: &str = "\
 apiVersion: spokeshave.dev/v1alpha1
 kind: DisruptionPolicy
@@ -44,16 +31,9 @@ spec:
   convergence: {}
 ";
 
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let path = folder.join(name);
-    fs::write(&path, text).expect("written");
-    path.display().to_string()
-}
-
 /// A folder with a scenario and what it names.
 fn folder(scenario: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    fs::create_dir(folder.path().join("pools")).expect("made");
     write(folder.path(), "pools/default.yaml", POOLS);
     write(folder.path(), "own.yaml", POLICY);
     write(folder.path(), "pods.csv", "begin,cores\n0,1\n600,2\n");
@@ -62,13 +42,9 @@ fn folder(scenario: &str) -> (tempfile::TempDir, String) {
 }
 
 fn simulate(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    let mut command = program();
     command.arg("simulate").args(arguments).env("COLUMNS", "160");
     command.output().expect("the program runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn deployment(replicas: u64) -> String {
@@ -92,7 +68,7 @@ fn every_file_that_goes_in_is_named_with_its_hash_and_the_licence_of_recordings(
     let (_folder, path) = folder(SCENARIO);
     let output = simulate(&[&path, "-o", "json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let answer = json_of(&output);
     let inputs = answer["setting"]["inputs"].as_array().expect("inputs");
     let named: Vec<(&str, &str, Option<&str>)> = inputs
         .iter()
@@ -224,7 +200,7 @@ fn what_is_not_simulated_is_said_to_be_skipped() {
     let output = simulate(&[&path, "--check", "-o", "json"]);
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let check: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let check = json_of(&output);
     assert_eq!(check["peakPods"], 5, "{said}");
     assert!(
         said.contains("skipped 1 object of kind Deployment (extensions/v1beta1)"),
@@ -250,7 +226,7 @@ fn what_is_simulated_is_not_said_to_be_skipped() {
     let output = simulate(&[&path, "--check", "-o", "json"]);
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let check: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let check = json_of(&output);
     // Three, five, and two of the table.
     assert_eq!(check["peakPods"], 10, "{said}");
     assert!(!said.contains("extensions/v1beta1"), "{said}");

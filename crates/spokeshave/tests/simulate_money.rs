@@ -2,22 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
-const POOL: &str = "\
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
-      requirements: []
-  disruption: {consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 1m}
-";
+mod simulated;
+use simulated::{POOLS, json_of, program, text, write};
 
 /// Deployments that come and go, so that there is something to consolidate.
 const WAVES: &str = "  workloads:
@@ -50,22 +40,12 @@ spec:
     manifests: [pools.yaml]
 ";
 
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let path = folder.join(name);
-    fs::write(&path, text).expect("written");
-    path.display().to_string()
-}
-
 fn answer(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    let mut command = program();
     let output = command.args(arguments).output().expect("the program runs");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = text(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {said}");
     output
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 /// Dollars an hour to the nano-dollar.
@@ -102,7 +82,7 @@ fn running(log: &str, until_ms: u64) -> (usize, i64) {
 #[test]
 fn the_view_of_a_simulated_cluster_costs_what_its_instances_cost() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    write(folder.path(), "pools.yaml", POOL);
+    write(folder.path(), "pools.yaml", POOLS);
     let text = [HEAD, WAVES, REST].concat();
     let scenario = write(folder.path(), "scenario.yaml", &text);
     let place = |name: &str| folder.path().join(name).display().to_string();
@@ -118,7 +98,7 @@ fn the_view_of_a_simulated_cluster_costs_what_its_instances_cost() {
         let snapshot = ["--snapshot-at", at, "--snapshot", &then, "--events", &log];
         answer(&[&["simulate", &scenario][..], &snapshot].concat());
         let now = format!("2026-03-02T{clock}:00Z");
-        let view = json(&answer(&[
+        let view = json_of(&answer(&[
             "top", "--once", "-o", "json", "-f", &then, "--now", &now,
         ]));
         let header = &view["header"];
@@ -141,7 +121,7 @@ fn the_view_of_a_simulated_cluster_costs_what_its_instances_cost() {
 
 /// The figures of the runs of a scenario file, by policy: cost, evictions per pod and day, and the digest of what happened.
 fn lived(scenario: &str) -> BTreeMap<String, (f64, f64, Value)> {
-    let found = json(&answer(&["simulate", scenario, "-o", "json"]));
+    let found = json_of(&answer(&["simulate", scenario, "-o", "json"]));
     let runs = found["runs"].as_array().expect("runs").iter();
     let figures = runs.map(|run| {
         let value = |name: &str| run["values"][name].as_f64().expect("a figure");
@@ -168,7 +148,7 @@ spec:
     metadata: {labels: {app: api}}
     spec: {containers: [{name: main, image: api, resources: {requests: {cpu: 500m, memory: 256Mi}}}]}
 ";
-    let dump = write(folder.path(), "shop.yaml", &[POOL, workload].concat());
+    let dump = write(folder.path(), "shop.yaml", &[POOLS, workload].concat());
     let written = answer(&["simulate", "init", "-f", &dump]);
     let mut text = String::from_utf8(written.stdout).expect("UTF-8");
     // Half a day of a workload that comes and goes, instead of a week in which nothing does.
@@ -229,18 +209,15 @@ spec:
   expect: ['limited.cost <= 1.0 * now.cost', 'limited.nodeHours < 1000']
 ";
     let folder = tempfile::tempdir().expect("a temporary folder");
-    write(folder.path(), "pools.yaml", POOL);
+    write(folder.path(), "pools.yaml", POOLS);
     let scenario = write(folder.path(), "scenario.yaml", scenario);
     let report = folder.path().join("report.html").display().to_string();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    let mut command = program();
     command
         .args(["simulate", &scenario, "--report", &report])
         .env("COLUMNS", "80");
     let output = command.output().expect("the program runs");
-    let (said, table) = (
-        String::from_utf8_lossy(&output.stderr),
-        String::from_utf8_lossy(&output.stdout),
-    );
+    let (said, table) = (text(&output.stderr), text(&output.stdout));
     assert!(output.status.success(), "{said}{table}");
     assert!(
         said.contains("under limited no NodePool takes the pods of default/big"),
@@ -272,12 +249,12 @@ fn the_curve_adds_up_to_the_bill() {
   - {name: slow, merge: {NodePool: {spec: {disruption: {consolidateAfter: 15m}}}}}
 ";
     let folder = tempfile::tempdir().expect("a temporary folder");
-    write(folder.path(), "pools.yaml", POOL);
+    write(folder.path(), "pools.yaml", POOLS);
     let head = HEAD
         .replace("duration: 12h", "duration: 5h1m")
         .replace("  warmup: 10m\n", "");
     let scenario = write(folder.path(), "scenario.yaml", &[head.as_str(), jobs].concat());
-    let found = json(&answer(&["simulate", &scenario, "-o", "json"]));
+    let found = json_of(&answer(&["simulate", &scenario, "-o", "json"]));
     for policy in found["policies"].as_array().expect("policies") {
         let curve = &policy["curve"];
         let length = |name: &str| curve[name].as_u64().expect("milliseconds");
@@ -339,7 +316,7 @@ spec:
         );
         lived(&scenario)["now"].0
     };
-    let (plain, half) = (cost(POOL), cost(&[POOL, overlay].concat()));
+    let (plain, half) = (cost(POOLS), cost(&[POOLS, overlay].concat()));
     assert!((0.45..0.55).contains(&(half / plain)), "{half} of {plain}");
 }
 
@@ -393,7 +370,7 @@ spec:
   - {name: never, model: none}
 ";
     let folder = tempfile::tempdir().expect("a temporary folder");
-    write(folder.path(), "dump.yaml", &[POOL, rest].concat());
+    write(folder.path(), "dump.yaml", &[POOLS, rest].concat());
     let head = HEAD
         .replace("duration: 12h", "duration: 1h")
         .replace("warmup: 10m", "warmup: 30m")
@@ -404,8 +381,8 @@ spec:
         &[head.as_str(), policies].concat(),
     );
     let output = answer(&["simulate", &scenario, "-o", "json"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let found = json(&output);
+    let said = text(&output.stderr);
+    let found = json_of(&output);
     let notes = found["setting"]["notes"].as_array().expect("notes").iter();
     let notes: Vec<&str> = notes.filter_map(Value::as_str).collect();
     for expected in [

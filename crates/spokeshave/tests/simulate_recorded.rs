@@ -3,21 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::{Value, json};
 
-const POOLS: &str = "\
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
-      requirements: []
-  disruption: {consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 1m}
-";
+mod simulated;
+use simulated::{POOLS, json_of, program, text, write};
 
 const SCENARIO: &str = "\
 apiVersion: simulate.spokeshave.dev/v1alpha1
@@ -43,26 +34,16 @@ spec:
 const BEGUN: &str = "2026-03-02T01:00:00Z";
 
 fn simulate(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    let mut command = program();
     let output = command.arg("simulate").args(arguments).output();
     let output = output.expect("the program runs");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = text(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {said}");
     output
 }
 
 fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn json_of(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let path = folder.join(name);
-    fs::write(&path, text).expect("written");
-    path.display().to_string()
+    text(&output.stderr)
 }
 
 /// Recordings of two hours of a small cluster with its NodePools, in a folder: `shop.jsonl`, in which one more node comes for half an hour, and
@@ -253,10 +234,7 @@ fn a_key_for_no_hashes_and_hashes_for_a_dump_that_is_only_named_are_refused() {
         (&["record", "--hash-key", "key"][..], "--hash-names"),
         (&dump, "cannot be used with"),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
-            .args(arguments)
-            .output()
-            .expect("the program runs");
+        let output = program().args(arguments).output().expect("the program runs");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(said(&output).contains(part), "{arguments:?}: {}", said(&output));
     }

@@ -15,6 +15,9 @@ use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+mod simulated;
+use simulated::{POOLS, json_of, program, text, write};
+
 /// Half a day of a few pods: two Deployments that come and go, and jobs of a fixed length.
 const SCENARIO: &str = "\
 apiVersion: simulate.spokeshave.dev/v1alpha1
@@ -41,27 +44,8 @@ spec:
   baseline: never
 ";
 
-const POOLS: &str = "\
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
-      requirements: []
-  disruption: {consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 1m}
-";
-
 /// What a pod of each workload asks for, in thousandths of a core.
 const CPU: [(&str, u64); 3] = [("web-0-", 250), ("web-1-", 500), ("work-", 1_000)];
-
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let path = folder.join(name);
-    fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-    fs::write(&path, text).expect("written");
-    path.display().to_string()
-}
 
 fn folder() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -71,28 +55,20 @@ fn folder() -> (tempfile::TempDir, String) {
 }
 
 fn simulate(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    let mut command = program();
     command.arg("simulate").args(arguments).env("COLUMNS", "160");
     command
 }
 
 fn answer(arguments: &[&str]) -> Output {
     let output = simulate(arguments).output().expect("the program runs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
     output
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 /// An answer in JSON but for its last section: how long runs were on a processor is never the same.
 fn without_took(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = text(&output.stdout);
     let (before, took) = text.split_once("\n  \"took\": [").expect("the section");
     assert!(
         took.contains("\"cpuSeconds\": ") && took.ends_with("\n  ]\n}\n"),
@@ -174,7 +150,7 @@ fn an_interrupt_leaves_what_is_finished_and_marks_the_rest_partial() {
     assert_eq!(told, [("never", false), ("now", true)]);
     let whole = answer(&[&scenario, "--policy", "never", "-o", "json"]);
     assert_eq!(
-        json(&whole)["runs"][0]["digest"],
+        json_of(&whole)["runs"][0]["digest"],
         runs[0]["digest"],
         "what was finished is what it is without an interrupt"
     );
@@ -234,7 +210,7 @@ fn a_second_signal_ends_it_at_once_and_leaves_no_part_of_a_log() {
 fn a_check_foretells_pods_a_day_and_peak_cores() {
     let (folder, scenario) = folder();
     let log = folder.path().join("log.jsonl").display().to_string();
-    let check = json(&answer(&[&scenario, "--check", "-o", "json"]));
+    let check = json_of(&answer(&[&scenario, "--check", "-o", "json"]));
     answer(&[&scenario, "--policy", "never", "--events", &log]);
     let (mut born, mut cores, mut peak) = (0_u64, 0, 0);
     let mut asked = BTreeMap::new();
@@ -305,7 +281,7 @@ spec: {containers: [{name: main, resources: {requests: {cpu: 100m, memory: 64Mi}
         let path = write(&place, "scenario.yaml", &scenario);
         answers.push(answer(&[&path, "--jobs", jobs, "-o", "json"]));
     }
-    let files: Vec<String> = json(&answers[0])["setting"]["inputs"]
+    let files: Vec<String> = json_of(&answers[0])["setting"]["inputs"]
         .as_array()
         .expect("inputs")
         .iter()
@@ -334,7 +310,7 @@ fn files_that_cannot_be_written_cost_no_simulation() {
         let events = [scenario.as_str(), "--events", log.as_str()];
         let arguments = [&events[..], &options[..]].concat();
         let output = simulate(&arguments).output().expect("the program runs");
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
         let expected = format!("cannot write {wrong}");
         assert!(said.contains(&expected), "{arguments:?}: {said}");
@@ -363,7 +339,7 @@ fn a_full_disk_costs_the_file_and_not_the_figures() {
     ] {
         let arguments = [&asked[..], &options[..]].concat();
         let output = simulate(&arguments).output().expect("the program runs");
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{options:?}: {said}");
         let expected = format!("cannot write {wrong}");
         assert!(said.contains(&expected), "{options:?}: {said}");
@@ -433,7 +409,7 @@ fn pods_of_a_deployment_and_of_a_cron_job_of_one_name_are_different_pods() {
         write(folder.path(), "dump.yaml", &DUMP.replace("CRON", name));
         let scenario = write(folder.path(), "scenario.yaml", &with_dump(&scenario_of("")));
         let log = folder.path().join("log.jsonl").display().to_string();
-        let found = json(&answer(&[&scenario, "--events", &log, "-o", "json"]));
+        let found = json_of(&answer(&[&scenario, "--events", &log, "-o", "json"]));
         let runs = found["runs"].as_array().expect("runs").iter();
         figures.push(runs.map(|run| run["values"].clone()).collect::<Vec<_>>());
         let (mut living, mut born) = (BTreeSet::new(), 0);
@@ -505,7 +481,7 @@ fn two_owners_of_one_kind_and_name_are_refused_with_both_places() {
     let recorded = format!("  - name: app\n    namespace: shop\n    deployments: {one}");
     let (folder, scenario) = folder();
     let dump = write(folder.path(), "dump.yaml", &DUMP.replace("CRON", "app"));
-    for (text, expected) in [
+    for (wrong, expected) in [
         (
             scenario_of(&numbered),
             format!(
@@ -519,10 +495,10 @@ fn two_owners_of_one_kind_and_name_are_refused_with_both_places() {
             ),
         ),
     ] {
-        write(folder.path(), "scenario.yaml", &text);
+        write(folder.path(), "scenario.yaml", &wrong);
         let output = simulate(&[&scenario, "--check"]).output();
         let output = output.expect("the program runs");
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(&expected), "expected {expected}\nfound {said}");
     }

@@ -1,22 +1,12 @@
 //! `simulate` begins where a cluster stands: with the nodes of a dump, and with what was on them.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
-const POOLS: &str = "\
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
-      requirements: []
-  disruption: {consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 1m}
-";
+mod simulated;
+use simulated::{POOLS, json_of, program, text, write};
 
 const SCENARIO: &str = "\
 apiVersion: simulate.spokeshave.dev/v1alpha1
@@ -64,25 +54,15 @@ status: {phase: Running, startTime: 2026-03-01T00:00:10Z}
 ";
 
 fn simulate(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spokeshave"));
+    let mut command = program();
     let output = command.arg("simulate").args(arguments).output();
     let output = output.expect("the program runs");
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     output
 }
 
 fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let path = folder.join(name);
-    fs::write(&path, text).expect("written");
-    path.display().to_string()
+    text(&output.stderr)
 }
 
 /// A dump of the cluster after an hour, in a folder with its NodePools.
@@ -117,7 +97,7 @@ fn a_dump_with_nodes_is_gone_on_with_under_every_policy() {
     assert!(told.contains("note: every policy begins with "), "{told}");
     assert!(told.contains(" and with 12 pods on them\n"), "{told}");
     assert!(!told.contains("no policy begins with these"), "{told}");
-    let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+    let answer = text(&output.stdout);
     assert!(
         answer.contains("every policy begins with "),
         "it is in every report: {answer}"
@@ -132,7 +112,7 @@ fn a_dump_with_nodes_is_gone_on_with_under_every_policy() {
     assert_eq!(count(&log, "never", "launched"), 0, "everything has a place");
     let again = simulate(&arguments[..8]);
     let figures = |output: &Output| {
-        let all: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let all = json_of(output);
         all["runs"].clone()
     };
     assert_eq!(figures(&output), figures(&again));
@@ -166,7 +146,7 @@ fn nodes_that_no_node_pool_owns_are_there_with_their_pods_and_cost_nothing() {
         let mut arguments = vec!["-f", dump.as_str(), "--for", "1h", "--seeds", "1", "-o", "json"];
         arguments.extend_from_slice(more);
         let output = simulate(&arguments);
-        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let answer = json_of(&output);
         let mut runs = answer["runs"].as_array().expect("runs").iter();
         let never = runs.find(|run| run["policy"] == "never").expect("a run");
         (never["values"]["cost"].as_f64().expect("a cost"), said(&output))
@@ -211,7 +191,7 @@ fn a_dump_without_node_claims_is_packed_anew() {
 fn init_writes_a_scenario_that_begins_with_the_nodes_of_its_dump() {
     let (folder, dump) = dump();
     let output = simulate(&["init", "-f", &dump]);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = text(&output.stdout);
     assert!(
         text.contains("\n    nodes: snapshot ") && text.contains("\n  warmup: 0s "),
         "{text}"

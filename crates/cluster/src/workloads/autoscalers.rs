@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, HorizontalPodAutoscalerBehavior, MetricSpec,
 };
 use k8s_openapi::api::core::v1::{Container, PodTemplateSpec, ReplicationController};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::Resource;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_runtime::{Api, ObjectKey, ReconcileError, Requeue};
@@ -215,27 +217,24 @@ fn target(world: &World, kind: &str, key: &ObjectKey) -> Option<Target> {
 
 /// The store learns of it from its watch.
 async fn scale(world: &World, kind: &str, key: &ObjectKey, replicas: i32) -> Result<(), ReconcileError> {
+    match kind {
+        "Deployment" => scale_one::<Deployment>(world, key, replicas).await,
+        "StatefulSet" => scale_one::<StatefulSet>(world, key, replicas).await,
+        "ReplicationController" => scale_one::<ReplicationController>(world, key, replicas).await,
+        _ => scale_one::<ReplicaSet>(world, key, replicas).await,
+    }
+}
+
+async fn scale_one<K>(world: &World, key: &ObjectKey, replicas: i32) -> Result<(), ReconcileError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + k8s_openapi::serde::de::DeserializeOwned,
+{
     let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    let (client, parameters) = (world.client.clone(), PatchParams::default());
-    let result = match kind {
-        "Deployment" => {
-            let api: Api<Deployment> = Api::namespaced(client, &key.namespace);
-            api.patch_scale(&key.name, &parameters, &patch).await
-        }
-        "StatefulSet" => {
-            let api: Api<StatefulSet> = Api::namespaced(client, &key.namespace);
-            api.patch_scale(&key.name, &parameters, &patch).await
-        }
-        "ReplicationController" => {
-            let api: Api<ReplicationController> = Api::namespaced(client, &key.namespace);
-            api.patch_scale(&key.name, &parameters, &patch).await
-        }
-        _ => {
-            let api: Api<ReplicaSet> = Api::namespaced(client, &key.namespace);
-            api.patch_scale(&key.name, &parameters, &patch).await
-        }
-    };
-    ignore_races(result).map(drop)
+    let api: Api<K> = Api::namespaced(world.client.clone(), &key.namespace);
+    let answer = api.patch_scale(&key.name, &PatchParams::default(), &patch).await;
+    ignore_races(answer).map(drop)
 }
 
 /// Thousandths of each resource that the annotation names; what cannot be read is left out, with a line in the log.

@@ -93,18 +93,13 @@ impl Names<'_> {
 
     /// The name of an object of a kind, with what its readers need of it; `version` is that of a ReplicaSet.
     fn name(&self, kind: &str, name: &str, version: Option<&str>) -> String {
-        let kept = match kind {
-            "Job" => without_time(name),
-            "ReplicaSet" => {
-                let of = |version: &str| name.strip_suffix(version)?.strip_suffix('-');
-                let stem = version.filter(|version| !version.is_empty()).and_then(of);
-                if let (Some(stem), Some(version)) = (stem, version) {
-                    return format!("{}-{}", self.hashed(stem), self.hashed(version));
-                }
-                name
-            }
-            _ => name,
-        };
+        if kind == "ReplicaSet"
+            && let Some(version) = version.filter(|version| !version.is_empty())
+            && let Some(stem) = name.strip_suffix(version).and_then(|rest| rest.strip_suffix('-'))
+        {
+            return format!("{}-{}", self.hashed(stem), self.hashed(version));
+        }
+        let kept = if kind == "Job" { without_time(name) } else { name };
         format!("{}{}", self.hashed(kept), &name[kept.len()..])
     }
 
@@ -172,8 +167,7 @@ impl Names<'_> {
             self.pod(template.get_mut("spec"));
         }
         self.workload(spec.pointer_mut("/jobTemplate/spec"));
-        let claims = spec.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut);
-        for claim in claims.into_iter().flatten() {
+        for claim in elements(spec, "volumeClaimTemplates") {
             self.metadata(claim.get_mut("metadata"), "PersistentVolumeClaim");
         }
     }
@@ -182,8 +176,7 @@ impl Names<'_> {
     fn selector(&self, value: Option<&mut Value>) {
         let Some(selector) = value else { return };
         self.texts(selector.get_mut("matchLabels"));
-        let terms = selector.get_mut("matchExpressions").and_then(Value::as_array_mut);
-        for term in terms.into_iter().flatten() {
+        for term in elements(selector, "matchExpressions") {
             self.texts(term.get_mut("values"));
         }
     }

@@ -13,8 +13,9 @@ use crate::cluster::{Instance, Named as _};
 use crate::engine::Engine;
 use crate::engine::operator::Launch;
 use crate::market::{BELIEVED_MS, node_labels};
-use crate::pods::{PodId, whole_seconds};
+use crate::pods::PodId;
 use crate::queue::Wake;
+use crate::times::whole_seconds;
 
 impl Engine<'_> {
     /// What the operator believes of some offering has become too old.

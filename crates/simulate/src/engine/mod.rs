@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use spokeshave_scenario::Timeline;
 
 use crate::budgets::Budgets;
-use crate::cluster::{Cluster, after};
+use crate::cluster::{Cluster, Machine, after};
 use crate::draws::Draws;
 use crate::engine::operator::Operator;
 use crate::least::Least;
@@ -334,6 +334,12 @@ impl<'a> Engine<'a> {
     /// The shape of pods of a DaemonSet.
     pub(crate) fn daemon_shape(&self, daemon: u32) -> usize {
         self.owners.len() + daemon as usize
+    }
+
+    /// The pods on a machine.
+    pub(crate) fn pods_on(&self, machine: &Machine) -> Vec<Arc<spokeshave_model::Pod>> {
+        let pods = machine.pods.iter().filter_map(|id| self.pods.get(*id));
+        pods.map(|pod| Arc::clone(&pod.object)).collect()
     }
 
     /// The object of a pod, after a change.

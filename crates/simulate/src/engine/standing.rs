@@ -14,9 +14,10 @@ use super::workloads::Predecessor;
 use crate::cluster::{Instance, Named as _};
 use crate::engine::Engine;
 use crate::fixed;
-use crate::pods::{self, Stage, whole_seconds};
+use crate::pods::{self, Stage};
 use crate::queue::Wake;
-use crate::standing::StandingNode;
+use crate::standing::{StandingNode, name_of};
+use crate::times::whole_seconds;
 
 impl Engine<'_> {
     /// Takes over the nodes that stand at the start with their pods, and what workloads want then. It comes before everything else, so that no decision is made
@@ -26,10 +27,7 @@ impl Engine<'_> {
         let mut machines: BTreeMap<&str, u32> = BTreeMap::new();
         for standing in &world.standing.nodes {
             let machine = self.take_over_node(standing);
-            machines.insert(
-                standing.node.metadata.name.as_deref().unwrap_or_default(),
-                machine,
-            );
+            machines.insert(name_of(&standing.node), machine);
         }
         // In the order in which they are looked at.
         let of_claims: Vec<u32> = machines.values().copied().collect();

@@ -83,10 +83,7 @@ impl Answer {
 }
 
 fn is_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        (one, other) => one.is_none() && other.is_none(),
-    }
+    one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
 }
 
 impl Selected {

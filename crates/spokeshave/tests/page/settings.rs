@@ -116,11 +116,8 @@ fn the_page_is_that_of_the_operator_that_runs() {
         (&once["pending"], &settings)
     );
     assert!(page.contains(DECIDED), "{page}");
-    let output = Command::new(env!("CARGO_BIN_EXE_spokeshave"))
-        .args(["top", "--once", "-o", "wide", "--kubeconfig", &kubeconfig])
-        .output()
-        .expect("the program runs");
-    assert!(String::from_utf8_lossy(&output.stdout).contains(DECIDED));
+    let wide = ["top", "--once", "-o", "wide", "--kubeconfig", &kubeconfig];
+    assert!(super::said(0, &wide).contains(DECIDED));
 }
 
 #[test]

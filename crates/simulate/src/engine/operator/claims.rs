@@ -22,8 +22,9 @@ use spokeshave_plan::termination::{self, ClaimStep};
 
 use crate::cluster::{Named as _, patched};
 use crate::engine::Engine;
-use crate::pods::{PodId, whole_seconds};
+use crate::pods::PodId;
 use crate::queue::Wake;
+use crate::times::whole_seconds;
 use crate::world::milliseconds;
 
 /// After so long the interruption controller looks whether its write is seen, in milliseconds.

@@ -22,6 +22,7 @@ use crate::cluster::{Named as _, patched};
 use crate::engine::Engine;
 use crate::log::command_text;
 use crate::queue::Wake;
+use crate::times::milliseconds_between;
 use crate::world::{HOUR_MS, Model, milliseconds};
 
 /// What is kept in the ledger for longer is looked at again after so long, in milliseconds.
@@ -70,8 +71,7 @@ impl Engine<'_> {
 
     /// For how long a command that has ended then is kept in any case.
     fn left_in_ledger_ms(&self, ended: Timestamp) -> u64 {
-        let passed = self.now().duration_since(ended).as_millis();
-        milliseconds(DISRUPTION_HISTORY).saturating_sub(u64::try_from(passed).unwrap_or(0))
+        milliseconds(DISRUPTION_HISTORY).saturating_sub(milliseconds_between(ended, self.now()))
     }
 
     /// Drops finished commands that are too old or too many: what is gone from the ledger is looked at anew.
@@ -180,11 +180,7 @@ impl Engine<'_> {
             PresentNode {
                 node: self.find_node(&node.name),
                 claim: claim.filter(|claim| claim.uid() == node.node_claim_uid),
-                pods: judged
-                    .into_iter()
-                    .flat_map(|found| &found.pods)
-                    .filter_map(|id| Some(Arc::clone(&self.pods.get(*id)?.object)))
-                    .collect(),
+                pods: judged.map(|found| self.pods_on(found)).unwrap_or_default(),
             }
         });
         let replacements: Vec<Option<Arc<NodeClaim>>> = command

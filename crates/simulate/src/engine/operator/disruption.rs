@@ -17,6 +17,7 @@ use spokeshave_plan::limit_exceeded;
 use super::{NextTurn, Pending, models};
 use crate::engine::Engine;
 use crate::queue::Wake;
+use crate::times::milliseconds_between;
 use crate::world::{Model, milliseconds};
 
 /// Pause between two turns while nothing asks for one (D-064).
@@ -143,14 +144,11 @@ impl Engine<'_> {
     /// How long the loop rests after a turn that has found nothing.
     fn rest_ms(&self) -> u64 {
         let now = self.now();
-        let left = |until: jiff::Timestamp| {
-            let left = until.duration_since(now).as_millis();
-            u64::try_from(left).unwrap_or(0)
-        };
+        let left = |until: jiff::Timestamp| milliseconds_between(now, until);
         // The end of a nomination or of a back-off need not wait for the next poll.
         let unsettled = self.operator.frontier.settled_until().map(left);
         let unsettled = unsettled.filter(|left| *left > LEAST_POLL_MS && !self.is_large());
-        let due = self.operator.pending.iter().map(|pending| pending.due_ms).min();
+        let due = self.second_look_ms();
         let due = due.map(|due| due.saturating_sub(self.now_ms));
         due.into_iter().chain(unsettled).fold(self.pause_ms(), u64::min)
     }
@@ -191,6 +189,11 @@ impl Engine<'_> {
                 }
             }
         }
+    }
+
+    /// When the first of the commands that wait has its second look.
+    fn second_look_ms(&self) -> Option<u64> {
+        self.operator.pending.iter().map(|pending| pending.due_ms).min()
     }
 
     pub(super) fn waiting_commands(&self) -> Vec<Arc<Disruption>> {
@@ -235,7 +238,7 @@ impl Engine<'_> {
 
     /// The turn of a model of another autoscaler.
     fn turn_of_model(&mut self) {
-        if let Some(due_ms) = self.operator.pending.iter().map(|pending| pending.due_ms).min() {
+        if let Some(due_ms) = self.second_look_ms() {
             // D-086: while a command waits, nothing else is decided.
             self.turn_at(due_ms);
             return;
@@ -267,7 +270,7 @@ impl Engine<'_> {
             // D-063: a pass that has started something is followed by the next at once. cluster-autoscaler looks every ten seconds.
             let is_autoscaler = self.policy.model == Model::ClusterAutoscaler;
             let pause_ms = if is_autoscaler { POLL_MS } else { 0 };
-            let due = self.operator.pending.iter().map(|pending| pending.due_ms).min();
+            let due = self.second_look_ms();
             self.turn_at(due.unwrap_or(self.now_ms + pause_ms));
             return;
         }
@@ -302,10 +305,7 @@ impl Engine<'_> {
     fn model_looks_again_ms(&self) -> u64 {
         let (now, now_ms) = (self.now(), self.now_ms);
         let kept = self.nominated().into_values().filter(|until| *until > now);
-        let ends = kept.map(|until| {
-            let left = u64::try_from(until.duration_since(now).as_millis());
-            now_ms.saturating_add(left.unwrap_or(0))
-        });
+        let ends = kept.map(|until| now_ms.saturating_add(milliseconds_between(now, until)));
         let unneeded =
             models::next_unneeded_ms(&self.operator.unneeded, self.operator.last_launch_ms, now_ms);
         let forgotten_ms = now_ms + milliseconds(CONSOLIDATED_MEMO);

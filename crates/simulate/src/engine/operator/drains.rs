@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use spokeshave_model::{Action, Pod};
+use spokeshave_model::Action;
 use spokeshave_plan::termination::{self, EvictionStep, NodeEnd, NodeNext, Size};
 
 use crate::engine::Engine;
 use crate::pods::{Parent, PodId, Stage};
 use crate::queue::Wake;
+use crate::times::milliseconds_between;
 use crate::world::{Model, milliseconds};
 
 /// First and longest delay after a refusal, in milliseconds (D-327).
@@ -73,11 +74,7 @@ impl Engine<'_> {
         if !found.has_instance() {
             return self.release_node(node);
         }
-        let pods: Vec<Arc<Pod>> = found
-            .pods
-            .iter()
-            .filter_map(|id| Some(Arc::clone(&self.pods.get(*id)?.object)))
-            .collect();
+        let pods = self.pods_on(found);
         let end = NodeEnd {
             node,
             claim: claim.as_deref(),
@@ -191,10 +188,8 @@ impl Engine<'_> {
         let is_voluntary = termination::could_have_waited(claim.as_deref());
         let key = spokeshave_model::pod::key(&pod.object);
         let uid = pod.object.metadata.uid.clone().unwrap_or_default();
-        let due = termination::delete_after(&pod.object, deadline).map_or(u64::MAX, |due| {
-            let left = due.duration_since(now).as_millis();
-            u64::try_from(left).unwrap_or(0).saturating_add(1)
-        });
+        let due = termination::delete_after(&pod.object, deadline)
+            .map_or(u64::MAX, |due| milliseconds_between(now, due).saturating_add(1));
         let wait = self.operator.turns.wait(&uid, now);
         let grace = match termination::eviction_step(&pod.object, deadline, now) {
             EvictionStep::Drop => {

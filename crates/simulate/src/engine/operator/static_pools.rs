@@ -15,6 +15,7 @@ use spokeshave_plan::static_pools::{Counts, Held, ScaleUp, count, scale_down, sc
 
 use crate::engine::Engine;
 use crate::queue::Wake;
+use crate::times::milliseconds_between;
 
 /// NodePools that are looked at later, by position.
 #[derive(Debug, Default)]
@@ -118,9 +119,8 @@ impl Engine<'_> {
             self.create_claim(claim.clone(), Vec::new());
         }
         if let Some(trouble) = self.operator.launches.trouble(&claim) {
-            let left = trouble.next.duration_since(now).as_millis();
             // Less than a millisecond is one: it is not tried again in the same instant.
-            let left = u64::try_from(left).unwrap_or(0).max(1);
+            let left = milliseconds_between(now, trouble.next).max(1);
             self.try_static_again_at(position, self.now_ms.saturating_add(left));
         }
     }
@@ -150,9 +150,7 @@ impl Engine<'_> {
     fn pods_of_claim(&self, claim: &NodeClaim) -> Vec<Arc<Pod>> {
         let machine = self.cluster.of_claim(claim.name());
         let found = machine.and_then(|machine| self.cluster.machine(machine));
-        let ids = found.map(|found| &found.pods[..]).unwrap_or_default();
-        let pods = ids.iter().filter_map(|id| self.pods.get(*id));
-        pods.map(|pod| Arc::clone(&pod.object)).collect()
+        found.map(|found| self.pods_on(found)).unwrap_or_default()
     }
 }
 

@@ -114,14 +114,13 @@ impl Operator {
 
     /// It only reports what it would do.
     fn is_shadow(&self) -> bool {
-        self.words().iter().any(|word| word == "--shadow")
+        self.words().any(|word| word == "--shadow")
     }
 
     /// The command and the arguments, as they are written.
-    fn words(&self) -> Vec<String> {
+    fn words(&self) -> impl Iterator<Item = &str> {
         let lists = ["command", "args"].map(|field| self.list(field));
-        let words = lists.into_iter().flatten();
-        words.filter_map(Value::as_str).map(str::to_owned).collect()
+        lists.into_iter().flatten().filter_map(Value::as_str)
     }
 
     fn list(&self, field: &str) -> &[Value] {
@@ -149,11 +148,7 @@ impl Operator {
         for variable in self.list("env") {
             self.take(variable, maps, &mut said);
         }
-        let words: Vec<String> = self
-            .words()
-            .iter()
-            .map(|word| expanded(word, &said.settings))
-            .collect();
+        let words: Vec<String> = self.words().map(|word| expanded(word, &said.settings)).collect();
         let words = Words::read(&words, &OperatorArgs::augment_args(Command::new("operator")));
         for flag in &words.unknown {
             said.notes.push(format!(

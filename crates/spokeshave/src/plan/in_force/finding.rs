@@ -104,13 +104,18 @@ pub(super) async fn find_labelled(client: &Client) -> Option<Found> {
     find_among(client, LABELS).await
 }
 
-/// What there is instead after an error. What the API server itself has said is an answer.
+/// What there is instead after an error.
 fn refused(what: &str, error: &Error) -> Found {
-    let why = match error {
-        Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    };
-    Found::none(format!("{what} ({why})"), matches!(error, Error::Api(_)))
+    let (why, is_answered) = told(error);
+    Found::none(format!("{what} ({why})"), is_answered)
+}
+
+/// What went wrong, and whether the cluster has answered: what the API server itself has said is an answer.
+fn told(error: &Error) -> (String, bool) {
+    match error {
+        Error::Api(status) => (status.message.clone(), true),
+        other => (other.to_string(), false),
+    }
 }
 
 fn deployments() -> ApiResource {
@@ -266,10 +271,11 @@ async fn add(client: &Client, namespace: &str, name: String, maps: &mut ConfigMa
         Ok(Some(map)) => (Ok(map.data.unwrap_or_default()), true),
         // One that is optional sets nothing then, and without another no pod begins.
         Ok(None) => (Ok(BTreeMap::new()), true),
-        Err(Error::Api(status)) => (Err(status.message.clone()), true),
-        Err(error) => (Err(error.to_string()), false),
+        Err(error) => {
+            let (why, is_answered) = told(&error);
+            (Err(why), is_answered)
+        }
     };
-    let data: Result<BTreeMap<String, String>, String> = data;
     maps.insert(name, data);
     is_answered
 }

@@ -17,6 +17,15 @@ fn host() -> World {
         .firm_pod("firm", "host", "9")
 }
 
+/// Two nodes, each with a pod that asks for so much.
+fn two(cpu: &str) -> World {
+    World::on_demand()
+        .node("a", "medium")
+        .pod("p", "a", cpu)
+        .node("b", "medium")
+        .pod("q", "b", cpu)
+}
+
 /// What goes after ten minutes in which nothing has changed.
 fn after_ten_minutes(mut world: World, under_way: UnderWay) -> Vec<String> {
     assert!(world.scan(0, None, NONE).is_empty(), "not at once");
@@ -86,11 +95,7 @@ fn ten_nodes_go_at_once_and_one_of_them_has_pods() {
 /// Each could go to the other: only one of them is unneeded.
 #[test]
 fn nodes_are_unneeded_together_or_not_at_all() {
-    let mut world = World::on_demand()
-        .node("a", "medium")
-        .pod("p", "a", "1500m")
-        .node("b", "medium")
-        .pod("q", "b", "1500m");
+    let mut world = two("1500m");
     assert!(world.scan(0, None, NONE).is_empty());
     assert_eq!(world.unneeded.keys().collect::<Vec<_>>(), ["kwok://a"]);
 }
@@ -98,31 +103,18 @@ fn nodes_are_unneeded_together_or_not_at_all() {
 /// `a` moves to `b`, and what is there then has no place on `c` any more.
 #[test]
 fn pods_of_earlier_nodes_move_on_with_those_of_later_ones() {
-    let mut world = World::on_demand()
-        .node("a", "medium")
-        .pod("p", "a", "1500m")
-        .node("b", "medium")
-        .pod("q", "b", "1500m")
-        .node("c", "medium")
-        .firm_pod("firm", "c", "2");
+    let mut world = two("1500m").node("c", "medium").firm_pod("firm", "c", "2");
     assert!(world.scan(0, None, NONE).is_empty());
     assert_eq!(world.unneeded.keys().collect::<Vec<_>>(), ["kwok://a"]);
 }
 
 #[test]
 fn what_has_been_unneeded_for_longest_goes_first() {
-    let two = || {
-        World::on_demand()
-            .node("a", "medium")
-            .pod("p", "a", "1")
-            .node("b", "medium")
-            .pod("q", "b", "1")
-    };
     assert_eq!(
-        after_ten_minutes(two(), NONE),
+        after_ten_minutes(two("1"), NONE),
         ["SingleNodeConsolidation delete [a]"]
     );
-    let mut known = two();
+    let mut known = two("1");
     known.unneeded.insert("kwok://b".to_owned(), 0);
     let commands = known.scan(UNNEEDED_MS, None, NONE);
     assert_eq!(commands, ["SingleNodeConsolidation delete [b]"]);

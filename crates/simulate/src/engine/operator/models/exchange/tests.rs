@@ -143,24 +143,21 @@ fn d_155_d_158_several_nodes_need_no_such_choice() {
 /// Three nodes could be replaced by a small one, but there is a small one among them: two go.
 #[test]
 fn d_162_a_replacement_of_the_same_type_as_a_removed_node_is_none() {
-    let mut world = World::on_demand()
-        .node("a", "large")
-        .pod("p", "a", "500m")
-        .node("b", "large")
-        .pod("q", "b", "500m")
-        .node("s", "small")
-        .pod("r", "s", "500m");
+    let three = |world: World| {
+        world
+            .node("a", "large")
+            .pod("p", "a", "500m")
+            .node("b", "large")
+            .pod("q", "b", "500m")
+            .node("s", "small")
+            .pod("r", "s", "500m")
+    };
+    let mut world = three(World::on_demand());
     assert_eq!(world.acts(), ["MultiNodeConsolidation delete [a, b]"]);
     // What is cheaper than the shared type is one.
     let mut types = three_types();
     types.push(instance_type("tiny", 2, 3, &["a"]));
-    let mut cheaper = World::new(on_demand_pool("default"), types)
-        .node("a", "large")
-        .pod("p", "a", "500m")
-        .node("b", "large")
-        .pod("q", "b", "500m")
-        .node("s", "small")
-        .pod("r", "s", "500m");
+    let mut cheaper = three(World::new(on_demand_pool("default"), types));
     assert_eq!(
         cheaper.acts(),
         ["MultiNodeConsolidation replace [a, b, s] by tiny"]
