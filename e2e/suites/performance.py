@@ -43,11 +43,14 @@ ONE_CHANGE_SECONDS = 10
 LONGEST_SECONDS = 3600
 SAMPLE_SECONDS = 5
 # Of the way to rest, the next point is kept when the price has fallen by so much of it: enough to say what the same number of moves has saved each operator.
-POINT_PRICE_PERCENT = 1
+POINT_PRICE_PERCENT = 0.2
 # A run may fail in its first phase: the suite allows an operator half a core, which upstream's takes more than where it gets it.
 MOST_TRIES = 5
 # Where a spec failed that had lived all of its phases.
 CLEANING_UP = "failed while cleaning up"
+# How long a suite is left to clean up. Nothing is measured any more, and upstream's operator takes a quarter of an hour for hundreds of nodes.
+CLEANING_SECONDS = 60
+LEFT_CLEANING_UP = "passed, and was ended while cleaning up"
 # What was ended after LONGEST_SECONDS: its figures are those of that moment, and the time to rest is at least what is said.
 NOT_THROUGH = f"not through in {LONGEST_SECONDS} s"
 GONE, NONE = "DELETED", "<none>"
@@ -118,24 +121,25 @@ class Observed(Bench):
             raise RuntimeError(f"{self.folder.name}: a watch broke off before the suite had ended")
 
     def turns(self):
-        """When phases begin, with the replicas wanted from then on; and when the suite begins to clean up."""
+        """When phases begin, with the replicas wanted from then on and those by which Deployments have grown; and when the suite begins to clean up."""
         wanted, turns, end, generation = {}, [], None, None
         changes = [(at, "deployment", rest) for at, *rest in self.deployments_seen.changes] + [(at, "pool", rest) for at, *rest in self.pools_seen.changes]
         for at, kind, (event, name, value, *leaves) in sorted(changes):
             if event == GONE or (leaves and leaves[0] != NONE):
                 end = at
                 break
-            before = wanted.get(name) if kind == "deployment" else generation
+            before, grown = wanted.get(name) if kind == "deployment" else generation, 0
             if kind == "deployment":
                 wanted[name] = int(value)
+                grown = max(0, wanted[name] - (before or 0))
             else:
                 generation = value
             if before == (wanted[name] if kind == "deployment" else value) or (kind == "pool" and before is None):
                 continue
             if turns and at - turns[-1][0] < ONE_CHANGE_SECONDS:
-                turns[-1] = (turns[-1][0], sum(wanted.values()))
+                turns[-1] = (turns[-1][0], sum(wanted.values()), turns[-1][2] + grown)
             else:
-                turns.append((at, sum(wanted.values())))
+                turns.append((at, sum(wanted.values()), grown))
         return turns, end
 
     def nodes_at(self, end):
@@ -164,8 +168,8 @@ class Observed(Bench):
                     last = max(last, at)
         return last
 
-    def way(self, begin, until, created):
-        """How price and moves went down and up in a phase in which nothing grew: pods moved so far, and the lowest price until then."""
+    def way(self, begin, until, created, grown):
+        """How price and moves went down and up in a phase in which there are no more pods than before: pods moved so far, and the lowest price until then."""
         nodes, points, lowest = self.nodes_at(begin), [], None
         for at, event, name, *place, _leaves, _taints in self.nodes_seen.changes:
             if not begin < at <= until:
@@ -176,7 +180,7 @@ class Observed(Bench):
             price = sum(self.prices[place] for place in nodes.values())
             if lowest is None or price <= lowest * (1 - POINT_PRICE_PERCENT / 100):
                 lowest = price
-                points.append([sum(moment <= at for moment in created), round(price, 3)])
+                points.append([max(0, sum(moment <= at for moment in created) - grown), round(price, 3)])
         return points
 
     def phases(self):
@@ -186,15 +190,15 @@ class Observed(Bench):
         for at, _event, uid, _node in self.pods_seen.changes:
             first.setdefault(uid, at)
         phases, before = [], 0
-        for (begin, wanted), (until, _) in zip(turns, [*turns[1:], (end, 0)]):
+        for (begin, wanted, grown), (until, *_) in zip(turns, [*turns[1:], (end,)]):
             nodes = self.nodes_at(until)
             created = [at for at in first.values() if begin <= at < until]
             phase = {
                 "pods": wanted, "nodes": len(nodes), "price": round(sum(self.prices[place] for place in nodes.values()), 3),
-                "moved": max(0, len(created) - max(0, wanted - before)), "seconds": round(self.last_change(begin, until) - begin, 1),
+                "moved": max(0, len(created) - grown), "seconds": round(self.last_change(begin, until) - begin, 1),
             }
             if wanted <= before:
-                phase["way"] = self.way(begin, until, created)
+                phase["way"] = self.way(begin, until, created, grown)
             phases.append(phase)
             before = wanted
         return phases
@@ -204,6 +208,23 @@ def end_of(spec):
     """How a spec has ended. One that fails after its last phase, when the suite waits for NodePools to go, has lived them all."""
     is_over = spec["State"] == "failed" and spec["Failure"].get("FailureNodeType") == "AfterEach"
     return CLEANING_UP if is_over else spec["State"]
+
+
+def lives(suite, observed):
+    """Waits until a suite has ended, for LONGEST_SECONDS at most and CLEANING_SECONDS of cleaning up: whether it has by itself. What the operator takes is counted
+    until the suite cleans up."""
+    deadline, cleans_up = time.monotonic() + LONGEST_SECONDS, False
+    while suite.poll() is None and time.monotonic() < deadline:
+        if not cleans_up and observed.turns()[1]:
+            cleans_up, deadline = True, min(deadline, time.monotonic() + CLEANING_SECONDS)
+        if not cleans_up:
+            observed.sample()
+        time.sleep(SAMPLE_SECONDS)
+    is_through = suite.poll() is not None
+    if not is_through:
+        suite.terminate()
+        suite.wait()
+    return is_through
 
 
 def one_run(scenario, operator, repeat, port):
@@ -217,23 +238,20 @@ def one_run(scenario, operator, repeat, port):
         (folder / "catalog.json").write_bytes(subprocess.run([run.TARGET / "upstream/oracle", "catalog"], stdout=subprocess.PIPE, check=True).stdout)
         observed = Observed(folder)
         report = folder / "report.json"
-        command = [str(run.TARGET / "suites/bin/performance.test"), "-ginkgo.no-color", "-ginkgo.json-report", str(report)]
+        command = [str(run.TARGET / "suites/bin/performance.test"), "-ginkgo.no-color", "-ginkgo.v", "-ginkgo.json-report", str(report)]
         command += [f"-ginkgo.focus=Performance {SCENARIOS[scenario]} should", "-test.timeout", "2h"]
         environment = {**os.environ, "KUBECONFIG": str(folder / "kubeconfig"), "OUTPUT_DIR": str(folder)}
         with open(folder / "suite.log", "wb") as log:
             suite = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-            deadline = time.monotonic() + LONGEST_SECONDS
-            while suite.poll() is None and time.monotonic() < deadline:
-                observed.sample()
-                time.sleep(SAMPLE_SECONDS)
-            is_through = suite.poll() is not None
-            if not is_through:
-                suite.terminate()
-                suite.wait()
+            is_through = lives(suite, observed)
         observed.end()
-        ends = [end_of(spec) for spec in run.reported(report).values() if spec["State"] != "skipped"] if report.exists() else []
-        if not is_through:
-            ends = [CLEANING_UP if observed.turns()[1] else NOT_THROUGH]
+        if is_through:
+            ends = [end_of(spec) for spec in run.reported(report).values() if spec["State"] != "skipped"] if report.exists() else []
+        elif not observed.turns()[1]:
+            ends = [NOT_THROUGH]
+        else:
+            # It says so at once when an expectation is not met, and then cleans up.
+            ends = ["failed" if b"[FAILED]" in (folder / "suite.log").read_bytes() else LEFT_CLEANING_UP]
         return {
             "scenario": scenario, "operator": operator, "version": version(operator), "repeat": repeat, "end": ends[0] if len(ends) == 1 else "no report", "phases": observed.phases(),
             "cpu_seconds": round(observed.cpu, 1), "peak_mib": observed.mib,
@@ -268,7 +286,7 @@ def figures(scenario, operator, repeat, port, again):
     if again or name not in kept():
         for failed in range(MOST_TRIES):
             result = one_run(scenario, operator, repeat, port)
-            if result["end"] in ("passed", CLEANING_UP, NOT_THROUGH):
+            if result["end"] in ("passed", CLEANING_UP, LEFT_CLEANING_UP, NOT_THROUGH):
                 break
             print(f"{name} failed: {json.dumps(result)}; its log is {run.TARGET}/suites/run/performance-{name}/suite.log", file=sys.stderr, flush=True)
         else:
@@ -285,8 +303,25 @@ def spread(values, digits=0, sign=""):
     return text if low == high else f"{text} ({low:.{digits}f} to {high:.{digits}f})"
 
 
+def at_rest(results, scenario, number):
+    """The middle price at which upstream's runs of a scenario came to rest in a phase; none where there is no run."""
+    runs = [one for one in results if one["scenario"] == scenario and one["operator"] == "upstream" and len(one["phases"]) > number]
+    return statistics.median(one["phases"][number]["price"] for one in runs) if runs else None
+
+
+def moved_at(phases, price):
+    """How many pods had been moved when the price first was so low: what the same saving has cost. Of runs whose way to rest was kept, that began above it, and
+    that came so far."""
+    ways = [phase["way"] for phase in phases if phase.get("way")] if price is not None else []
+    reached = [next((moved for moved, cost in way if cost <= price), None) for way in ways if way[0][1] > price]
+    return spread([moved for moved in reached if moved is not None]) if reached and None not in reached else ""
+
+
 def table(results):
-    lines = ["| Scenario, pods | Operator | Runs | Nodes | Price at rest | Moved | Seconds to rest | CPU seconds | Peak MiB |", "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
+    lines = [
+        "| Scenario, pods | Operator | Runs | Nodes | Price at rest | Moved | Moved at upstream's price | Seconds to rest | CPU seconds | Peak MiB |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
     for scenario in SCENARIOS:
         for operator in OPERATORS:
             runs = [one for one in results if one["scenario"] == scenario and one["operator"] == operator and one["phases"]]
@@ -301,7 +336,7 @@ def table(results):
                 pods = " → ".join(str(phase["pods"]) for phase in runs[0]["phases"][: number + 1][-2:])
                 cells = [
                     f"{scenario}, {pods}", operator, f"{len(runs)}, {cut_off} not through" if cut_off and last else len(runs), spread([one["nodes"] for one in of]), spread([one["price"] for one in of], 2, "$"),
-                    spread([one["moved"] for one in of]), spread([one["seconds"] for one in of]), *whole,
+                    spread([one["moved"] for one in of]), moved_at(of, at_rest(results, scenario, number)) if operator != "upstream" else "", spread([one["seconds"] for one in of]), *whole,
                 ]
                 lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join(lines)

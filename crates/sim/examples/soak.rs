@@ -215,8 +215,8 @@ fn tell(seed: u64, outcome: Option<&SeedResult>, world: &str) {
     for violation in &outcome.violations {
         println!("  {violation}");
     }
-    if let Some(stuck) = &outcome.stuck {
-        println!("  {stuck}");
+    for problem in outcome.refused.iter().chain(&outcome.stuck) {
+        println!("  {problem}");
     }
     println!("  again: {again}");
 }
@@ -262,6 +262,10 @@ fn summary(outcomes: &BTreeMap<u64, Result<SeedResult, ()>>, version: &str) -> E
                     if seeds.last() != Some(seed) {
                         seeds.push(*seed);
                     }
+                }
+                if outcome.refused.is_some() {
+                    let seeds = broken.entry("refused by the audit".to_owned());
+                    seeds.or_default().push(*seed);
                 }
                 if outcome.stuck.is_some() {
                     broken.entry("not settled".to_owned()).or_default().push(*seed);

@@ -15,6 +15,10 @@ use serde_json::json;
 use spokeshave_scenario::{Budget, Change, Event, Owner, OwnerId, OwnerKind, Spread, Timeline};
 use spokeshave_simulate::{Policy, World, live};
 
+/// As in the product.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const HOUR: u64 = 3_600_000;
 
 fn owner(kind: OwnerKind, name: String, cpu: &str, memory: &str) -> Owner {

@@ -24,6 +24,10 @@ use spokeshave_scenario::file::{ModelName, PolicySpec};
 use spokeshave_scenario::{Scenario, generate};
 use spokeshave_simulate::{Model, Policy, World, live};
 
+/// As in the product.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The documents of a YAML file.
 fn documents(path: &Path) -> Result<Vec<Value>, Box<dyn Error>> {
     let text = std::fs::read_to_string(path)?;

@@ -114,6 +114,15 @@ macro_rules! stores {
                 $(self.$group.add_rejected(all);)*
             }
 
+            /// Every store, by its struct and name, and what its changes mean.
+            #[cfg(test)]
+            pub(crate) fn roles() -> Vec<(&'static str, &'static str)> {
+                [$((concat!(stringify!($name), ".", stringify!($field)), stringify!($role))),*]
+                    .into_iter()
+                    $(.chain(<$group_type>::roles()))*
+                    .collect()
+            }
+
             /// Names of the stores that are watched but were not filled yet.
             pub(crate) fn unfilled(&self, wanted: $crate::state::store_list::Wanted) -> Vec<&'static str> {
                 let mut unfilled = Vec::new();

@@ -179,3 +179,50 @@ impl Stores {
         rejected
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Why no change of these stores makes a Snapshot anew by itself.
+    const APART: [(&str, &str); 8] = [
+        ("BufferSources.buffers", VIRTUAL_PODS),
+        ("BufferSources.deployments", VIRTUAL_PODS),
+        ("BufferSources.pod_templates", VIRTUAL_PODS),
+        ("BufferSources.replica_sets", VIRTUAL_PODS),
+        ("BufferSources.stateful_sets", VIRTUAL_PODS),
+        (
+            "Stores.node_overlays",
+            "decisions read the instance types that they correct, which `Inputs::has_same_types` compares",
+        ),
+        (
+            "Stores.resource_slices",
+            "no Snapshot holds them: `reconcile::claims` asks for them before a node counts as initialized, and hears of their changes",
+        ),
+        (
+            "Stores.volume_attachments",
+            "no Snapshot holds them: `reconcile::node_termination` waits until they are gone, and hears of their changes",
+        ),
+    ];
+    const VIRTUAL_PODS: &str =
+        "decisions read the virtual pods made of them, whose changes `Cluster::versions` adds to `others`";
+
+    /// A store of which a Snapshot is made and whose changes count for nothing would leave decisions to what is no longer true. So whoever adds one with that
+    /// role says here why it may have it.
+    #[test]
+    fn w_27_every_store_that_is_apart_has_a_reason() {
+        let roles = Stores::roles();
+        assert!(
+            roles.contains(&("OwnerSources.deployments", "owners")),
+            "{roles:?}"
+        );
+        let apart = roles.into_iter().filter(|(_, role)| *role == "apart");
+        let apart: BTreeSet<&str> = apart.map(|(store, _)| store).collect();
+        let with_reason: BTreeSet<&str> = APART.iter().map(|(store, _)| *store).collect();
+        assert_eq!(
+            apart, with_reason,
+            "left: stores that are apart, right: those with a reason"
+        );
+        assert!(APART.iter().all(|(_, reason)| !reason.is_empty()));
+    }
+}

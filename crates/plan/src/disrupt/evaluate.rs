@@ -348,8 +348,9 @@ fn affordable(
     if spot_to_spot && set.len() == 1 {
         flexible(ground.snapshot, &mut claim, lifted)?;
     }
-    if !spot_to_spot && allows(&claim, CapacityType::Spot) && allows(&claim, CapacityType::OnDemand) {
-        pin(ground.snapshot, &mut claim, CapacityType::Spot);
+    let may_be_both = allows(&claim, CapacityType::Spot) && allows(&claim, CapacityType::OnDemand);
+    if !spot_to_spot && may_be_both && is_for_sale(snapshot, &claim, CapacityType::Spot) {
+        pin(snapshot, &mut claim, CapacityType::Spot);
     }
     if set.len() > 1 {
         same_type_rule(ground.snapshot, moved, set, &mut claim);
@@ -365,6 +366,21 @@ fn affordable(
 fn allows(claim: &PlannedClaim, kind: CapacityType) -> bool {
     claim.requirements.get(labels::CAPACITY_TYPE).has(kind.as_str())
         && claim.capacity_types.contains(kind.as_str())
+}
+
+/// Whether one of the types that are left can be had so now: a claim allows what any type offered before the dearer ones fell out.
+fn is_for_sale(snapshot: &Snapshot, claim: &PlannedClaim, kind: CapacityType) -> bool {
+    let mut launches = claim.launches.iter();
+    if launches.any(|launch| launch.capacity_type == Some(kind)) {
+        return true;
+    }
+    let mut requirements = claim.requirements.clone();
+    requirements.replace(Requirement::is(labels::CAPACITY_TYPE, kind.as_str()));
+    let types = &snapshot.pool(claim.pool).instance_types;
+    claim.launches.iter().any(|launch| {
+        let offering = types[launch.instance_type].cheapest_offering(&requirements, &snapshot.well_known);
+        offering.is_some()
+    })
 }
 
 /// The one estimate of what a claim will cost: of the types it may be launched as, the lowest worst launch price (W-08).

@@ -48,6 +48,41 @@ fn d_147_d_154_what_may_be_spot_is_pinned_to_spot() {
     assert_eq!(command.replacements[0].capacity_type, Some(CapacityType::Spot));
 }
 
+/// Spot is for sale, but not as anything that is cheaper than the node: pinned to spot, the replacement could be nothing at all.
+#[test]
+fn d_147_what_no_type_that_is_left_can_be_had_as_is_not_pinned_to_spot() {
+    let mut types = vec![
+        instance_type("mid", 4, 8, &["a"]),
+        instance_type("large", 16, 32, &["a"]),
+        instance_type("huge", 32, 64, &["a"]),
+    ];
+    for kind in &mut types {
+        let is_huge = kind.name == "huge";
+        for offering in &mut kind.offerings {
+            if offering.capacity_type() == Some(CapacityType::Spot) {
+                offering.available = is_huge;
+                offering.price = dollars("9");
+            }
+        }
+    }
+    let world = World::with_types(free_pool("default"), types)
+        .node("a", "large")
+        .pod("p", "a", "3");
+    let command = world.command();
+    let replacement = &command.replacements[0];
+    assert_eq!(replacement.instance_types, ["mid"]);
+    assert_eq!(replacement.capacity_type, Some(CapacityType::OnDemand));
+    assert_eq!(replacement.claim.launches.len(), 1);
+    assert_eq!(command.savings(), dollars("0.48"));
+    let validation = validate(&command, &world.snapshot(), &world.policy, world.now);
+    assert_eq!(
+        validation.command.as_ref(),
+        Some(&command),
+        "{}",
+        validation.message
+    );
+}
+
 #[test]
 fn d_149_a_node_that_only_a_pending_pod_needs_is_no_replacement() {
     // Upstream has one new NodeClaim here, for the pending pod, and no pure delete.

@@ -339,7 +339,7 @@ fn d_085_what_ifs_say_nothing_about_pending_pods_and_leave_no_trace() {
     );
 }
 
-/// What another version is, is for the caller to know: `controllers` shows it of every kind of object, of prices and of offerings (`w_27_…`).
+/// What another version is, is for the caller to know: tests of `sim` show it of every kind of object (`d_121_…`), of prices and of offerings (`w_27_…`).
 #[test]
 fn d_120_d_166_d_171_w_13_a_fruitless_pass_over_one_version_is_not_repeated() {
     let world = World::new(on_demand_pool("default"))

@@ -7,6 +7,7 @@ mod asked;
 mod life;
 mod mortal;
 mod observed;
+mod refusals;
 mod weather;
 
 pub use asked::Asked;
@@ -14,6 +15,7 @@ pub use life::Operators;
 pub(crate) use life::{live, tell};
 pub use mortal::Lifeline;
 pub use observed::{Observed, RunLog, Traffic};
+pub use refusals::REFUSED_COMMANDS;
 pub use weather::{Rates, Weather};
 
 use std::collections::BTreeMap;
@@ -38,6 +40,7 @@ use tokio::task::JoinHandle;
 use crate::invariants::{Actor, Expectations, Invariants};
 use mortal::Mortal;
 use observed::Pace;
+use refusals::Refusals;
 use weather::Exposed;
 
 /// How often checkers look at the time.
@@ -130,6 +133,8 @@ pub struct Lab {
     replicas: BTreeMap<String, Replica>,
     weather: BTreeMap<String, Weather>,
     starts: BTreeMap<String, u64>,
+    /// Of replicas that are no more.
+    refused: Refusals,
     /// All so far.
     operators: Operators,
     shutdown: Shutdown,
@@ -215,6 +220,7 @@ impl Lab {
             replicas: BTreeMap::new(),
             weather: BTreeMap::new(),
             starts: BTreeMap::new(),
+            refused: Refusals::default(),
             operators: Operators::default(),
             shutdown,
             _tasks: tasks,
@@ -354,7 +360,9 @@ impl Lab {
             shutdown,
             metrics,
         };
-        self.replicas.insert(name.to_owned(), replica);
+        if let Some(before) = self.replicas.insert(name.to_owned(), replica) {
+            self.refused.add(&before.metrics);
+        }
     }
 
     /// Whether a replica was started and has not ended.
@@ -384,6 +392,7 @@ impl Lab {
         for task in replica.tasks {
             drop(task.await);
         }
+        self.refused.add(&replica.metrics);
     }
 
     /// Ends a replica in order.
@@ -397,6 +406,17 @@ impl Lab {
         for task in replica.tasks {
             drop(task.await);
         }
+        self.refused.add(&replica.metrics);
+    }
+
+    /// What is wrong when the audit has refused commands of any replica so far, those that are no more included.
+    #[must_use]
+    pub fn refused(&self) -> Option<String> {
+        let mut refused = self.refused.clone();
+        for replica in self.replicas.values() {
+            refused.add(&replica.metrics);
+        }
+        refused.told()
     }
 
     /// Ends everything: what the checkers found stays. Gives all operators that there were.

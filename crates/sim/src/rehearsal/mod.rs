@@ -257,6 +257,7 @@ async fn story(
         seed,
         scenario: text,
         violations: found,
+        refused: world.lab.refused(),
         stuck,
         log: world.lab.log.bytes(),
         lasted: world.lab.clock.since(start),

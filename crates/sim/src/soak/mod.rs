@@ -27,6 +27,8 @@ pub struct SeedResult {
     pub scenario: String,
     /// Promises that were broken.
     pub violations: Vec<Violation>,
+    /// How many commands the audit of operators has refused and where to look for the reasons, if there were any.
+    pub refused: Option<String>,
     /// Why it did not complete, if it did not.
     pub stuck: Option<String>,
     /// The log of everything that was written and done.
@@ -48,6 +50,7 @@ impl SeedResult {
             seed,
             scenario: String::new(),
             violations: Vec::new(),
+            refused: None,
             stuck: Some(why),
             log: Vec::new(),
             lasted: Duration::ZERO,
@@ -60,7 +63,7 @@ impl SeedResult {
     /// Whether everything went as promised.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.violations.is_empty() && self.stuck.is_none()
+        self.violations.is_empty() && self.refused.is_none() && self.stuck.is_none()
     }
 }
 
@@ -142,6 +145,7 @@ async fn story(seed: u64, options: RunOptions, operators: &mut Operators) -> See
         seed,
         scenario: text,
         violations: lab.invariants.violations(),
+        refused: lab.refused(),
         stuck,
         log: lab.log.bytes(),
         lasted: lab.clock.since(start),

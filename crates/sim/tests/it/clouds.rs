@@ -13,9 +13,10 @@ use crate::permissions::{
 fn is_clean(outcome: &SeedResult, roles: &[Value]) {
     assert!(
         outcome.is_clean(),
-        "{}: {:?} {:?}",
+        "{}: {:?} {:?} {:?}",
         outcome.scenario,
         outcome.stuck,
+        outcome.refused,
         outcome.violations
     );
     assert!(outcome.steps > 5, "something has happened: {}", outcome.scenario);

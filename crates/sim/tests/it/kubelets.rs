@@ -1,14 +1,15 @@
-//! What the simulated kubelets promise: pods that were made with their node, probes that pass and fail, limits of volumes.
+//! What the simulated kubelets promise: pods that were made with their node, probes that pass and fail, limits of volumes, Leases.
 
 use std::time::Duration;
 
 use crate::plain::Cluster;
 use crate::words::*;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use spokeshave_api::NodeClaim;
 
@@ -413,4 +414,32 @@ async fn a_pod_that_runs_longer_than_it_may_fails() {
     assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
     assert_eq!(state(&pod, "Ready"), ("False".to_owned(), "PodFailed".to_owned()));
     assert_eq!(cluster.events("DeadlineExceeded").await.len(), 1);
+}
+
+/// As genuine ones do: whoever reads Leases, as the node lifecycle controller of a genuine cluster, finds a node alive.
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_renews_its_lease_every_ten_seconds() {
+    let cluster = Cluster::undisturbed(70).await;
+    cluster.run("web", 1, "1").await;
+    let node = cluster.node_of("web").await;
+    // The first one comes within a period after the node is ready.
+    cluster.pass(30).await;
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "kube-node-lease");
+    let mut renewals = Vec::new();
+    for _ in 0..60 {
+        let lease = leases.get(&node).await.unwrap();
+        let owner = lease.owner_references().first().map(|owner| owner.name.clone());
+        assert_eq!(owner.as_deref(), Some(&*node));
+        let spec = lease.spec.unwrap();
+        assert_eq!(spec.holder_identity.as_deref(), Some(&*node));
+        assert_eq!(spec.lease_duration_seconds, Some(40));
+        renewals.push(spec.renew_time.unwrap().0);
+        cluster.pass(1).await;
+    }
+    renewals.dedup();
+    assert!((6..=7).contains(&renewals.len()), "{renewals:?}");
+    for pair in renewals.windows(2) {
+        let pause = pair[1].duration_since(pair[0]).as_secs_f64();
+        assert!((9.5..=10.5).contains(&pause), "{pause} s: {renewals:?}");
+    }
 }

@@ -206,3 +206,60 @@ async fn p_168_drivers_are_not_waited_for_where_their_kind_is_not_served() {
     assert_eq!(said.len(), 1, "{said:?}");
     assert_eq!(log.lines(&["kind=\"ResourceSlice\""]), [""; 0]);
 }
+
+/// Every ten seconds or so a pass finds again that a pod has no place: it is said at once, and then ever more rarely.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_could_not_be_scheduled_has_its_line_once_and_not_in_every_pass() {
+    let (log, _guard) = Log::begin();
+    let (cluster, operator, _claim) = Cluster::one_node(194, json!({})).await;
+    let passes = || {
+        let family = "karpenter_scheduler_scheduling_duration_seconds_count";
+        sum_of(&operator.metrics, family, "controller=\"provisioner\"")
+    };
+    let before = passes();
+    let nowhere = json!({"spec": {"nodeSelector": {"example.com/slot": "none"}}});
+    cluster.pod("odd", "1", nowhere).await;
+    cluster.pass(55).await;
+    let said = log.lines(&["could not schedule pod", "default/odd"]);
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(said[0].contains("error="), "{said:?}");
+    cluster.pass(545).await;
+    let said = log.lines(&["could not schedule pod", "default/odd"]);
+    // After one minute, three and seven.
+    assert!((3..=4).contains(&said.len()), "{said:#?}");
+    let passed = passes() - before;
+    assert!(passed > 20.0, "{passed} passes");
+}
+
+/// Who waits for a store learns which one it is after half a minute, and every half minute from then on.
+#[tokio::test(start_paused = true)]
+async fn d_049_p_142_stores_that_take_long_to_be_filled_are_named() {
+    const LINE: &str = "the state of the cluster is not complete yet; until it is, nothing is decided";
+    let (log, _guard) = Log::begin();
+    let cluster = Cluster::new(195).await;
+    let silent = cluster.gate.silent.clone();
+    silent.lock().unwrap().push("persistentvolumeclaims");
+    let operator = cluster.operator(Setup::default());
+    cluster.pass(25).await;
+    assert_eq!(log.lines(&[LINE]), [""; 0], "that is not long");
+    cluster.pass(20).await;
+    let said = log.lines(&[LINE]);
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(
+        said[0].contains("waiting_for=\"persistent_volume_claims\""),
+        "that one, and no other: {said:?}"
+    );
+    cluster.pass(60).await;
+    let said = log.lines(&[LINE]);
+    assert_eq!(said.len(), 3, "{said:#?}");
+    operator.end().await;
+    silent.lock().unwrap().clear();
+    let operator = cluster.operator(Setup::default());
+    cluster.pass(60).await;
+    assert!(
+        operator.readiness.is_ready(),
+        "{:?}",
+        operator.readiness.pending()
+    );
+    assert_eq!(log.lines(&[LINE]), said, "nothing is missing any more");
+}

@@ -2,7 +2,7 @@
 //!
 //! Elapsed times are virtual. Each test begins right after a refresh (D-123), so that events within four minutes are not caused by the next one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
-use spokeshave_api::NodeClaim;
 use spokeshave_api::disruption::DisruptionPhase;
-use spokeshave_controllers::Options;
+use spokeshave_api::{DisruptionPolicy, NodeClaim};
+use spokeshave_controllers::{FeatureGates, Options};
 use spokeshave_model::scheduler_profiles::SchedulerProfiles;
 use spokeshave_model::{InstanceType, Price};
 use spokeshave_provider_kwok::KwokOptions;
@@ -27,6 +27,31 @@ use crate::words::*;
 
 const PASSES: &str = "spokeshave_voluntary_disruption_passes_total";
 const SNAPSHOTS: &str = "spokeshave_snapshots_made_total";
+/// Kinds that wake disruption in other tests: something of the first four comes or goes in nearly each of them, `disruption::policies` and
+/// `disruption::quiet` are about the next two and owners of pods, and `p_121_…` about those that default spread reads.
+const WAKE_ELSEWHERE: [&str; 12] = [
+    "nodeclaims",
+    "nodepools",
+    "nodes",
+    "pods",
+    "disruptionpolicies",
+    "disruptions",
+    "deployments",
+    "jobs",
+    "replicasets",
+    "statefulsets",
+    "replicationcontrollers",
+    "services",
+];
+/// Kinds of which no Snapshot is made, or only through what is compared by itself: instance types, virtual pods, whether a NodePool is ready.
+const WAKE_NOBODY: [&str; 6] = [
+    "capacitybuffers",
+    "kwoknodeclasses",
+    "nodeoverlays",
+    "podtemplates",
+    "resourceslices",
+    "volumeattachments",
+];
 /// What is found in this time was not found by a refresh.
 const BEFORE_THE_NEXT_REFRESH: Duration = Duration::from_secs(240);
 
@@ -99,7 +124,7 @@ async fn d_121_d_122_w_26_w_27_every_kind_that_decisions_read_wakes_disruption()
         "at rest nothing is looked at"
     );
 
-    async fn wakes<K: objects::Kind>(cluster: &Cluster, operator: &Running, object: Value) {
+    async fn wakes<K: objects::Kind>(cluster: &Cluster, operator: &Running, object: Value) -> String {
         let before = passes(&operator.metrics, "change");
         cluster.create::<K>(object).await;
         // One poll, and a second for the watch.
@@ -110,26 +135,59 @@ async fn d_121_d_122_w_26_w_27_every_kind_that_decisions_read_wakes_disruption()
             K::kind(&())
         );
         cluster.pass(30).await;
+        K::plural(&()).into_owned()
     }
+    let mut woken = BTreeSet::new();
     let metadata = json!({"name": "late"});
     let class = json!({"metadata": metadata, "provisioner": "example.com/disk"});
-    wakes::<StorageClass>(&cluster, &operator, class).await;
+    woken.insert(wakes::<StorageClass>(&cluster, &operator, class).await);
     let volume = json!({"metadata": metadata, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}});
-    wakes::<PersistentVolume>(&cluster, &operator, volume).await;
+    woken.insert(wakes::<PersistentVolume>(&cluster, &operator, volume).await);
     let claim = json!({"metadata": metadata, "spec": {"storageClassName": "none", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-    wakes::<PersistentVolumeClaim>(&cluster, &operator, claim).await;
-    wakes::<CSINode>(
-        &cluster,
-        &operator,
-        json!({"metadata": metadata, "spec": {"drivers": []}}),
-    )
-    .await;
-    wakes::<Namespace>(&cluster, &operator, json!({"metadata": metadata})).await;
+    woken.insert(wakes::<PersistentVolumeClaim>(&cluster, &operator, claim).await);
+    let drivers = json!({"metadata": metadata, "spec": {"drivers": []}});
+    woken.insert(wakes::<CSINode>(&cluster, &operator, drivers).await);
+    let namespace = json!({"metadata": metadata});
+    woken.insert(wakes::<Namespace>(&cluster, &operator, namespace).await);
     let budget = json!({"metadata": metadata, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "late"}}}});
-    wakes::<PodDisruptionBudget>(&cluster, &operator, budget).await;
+    woken.insert(wakes::<PodDisruptionBudget>(&cluster, &operator, budget).await);
     let nowhere = json!({"spec": {"nodeSelector": {"nobody": "has-it"}}});
     let daemons = json!({"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": "late"}}, "template": template("late", "10m", nowhere)}});
-    wakes::<DaemonSet>(&cluster, &operator, daemons).await;
+    woken.insert(wakes::<DaemonSet>(&cluster, &operator, daemons).await);
+
+    // The list is whole: whatever an operator watches with everything on is in it, or is known not to belong there.
+    operator.end().await;
+    let hears = json!({"metadata": {"name": "hears"}, "spec": {"workloads": {}}});
+    cluster.create::<DisruptionPolicy>(hears).await;
+    let _operator = cluster.operator(Setup::with_options(everything()));
+    cluster.pass(30).await;
+    let watched = cluster.traffic.asked().into_iter();
+    let watched = watched.filter(|asked| asked.verb == "watch");
+    let watched: BTreeSet<String> = watched.map(|asked| asked.resource).collect();
+    let mut known = woken;
+    known.extend(WAKE_ELSEWHERE.map(str::to_owned));
+    known.extend(WAKE_NOBODY.map(str::to_owned));
+    assert_eq!(watched, known, "left: what is watched, right: what is known of");
+}
+
+/// Every feature that makes an operator watch more.
+fn everything() -> Options {
+    Options {
+        dynamic_resources: true,
+        scheduler_profiles: Arc::new(spread_over_zones()),
+        feature_gates: FeatureGates {
+            node_overlay: true,
+            capacity_buffer: true,
+            ..FeatureGates::default()
+        },
+        ..Options::default()
+    }
+}
+
+/// Default spread, for which Services and controllers of pods are read.
+fn spread_over_zones() -> SchedulerProfiles {
+    let zones = json!([{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}]);
+    SchedulerProfiles::of_all(serde_json::from_value(zones).unwrap())
 }
 
 /// A rule between pods that only a label of a Namespace makes: without it two nodes become one.
@@ -206,9 +264,8 @@ async fn w_27_what_nobody_reads_of_namespaces_and_volumes_is_no_reason_to_look_a
 /// Of Services and controllers of pods only whom they select is read, for default spread. The rest changes with every pod that comes or goes.
 #[tokio::test(start_paused = true)]
 async fn p_121_w_27_whom_services_and_controllers_select_is_a_reason_to_look_again_and_nothing_else_is() {
-    let zones = json!([{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}]);
     let setup = Setup::with_options(Options {
-        scheduler_profiles: Arc::new(SchedulerProfiles::of_all(serde_json::from_value(zones).unwrap())),
+        scheduler_profiles: Arc::new(spread_over_zones()),
         ..Options::default()
     });
     let (cluster, operator) = Cluster::started_with(68, at_once(&["c-2x-amd64-linux"]), setup).await;

@@ -40,9 +40,10 @@ fn seeds_live_to_their_end() {
         let outcome = run(seed);
         assert!(
             outcome.is_clean(),
-            "{}\n{:#?}\n{:?}\nagain: just soak 1 --first-seed {seed}",
+            "{}\n{:#?}\n{:?}\n{:?}\nagain: just soak 1 --first-seed {seed}",
             outcome.scenario,
             outcome.violations,
+            outcome.refused,
             outcome.stuck
         );
         assert_allowed(&outcome.asked, &roles_of_seeds());

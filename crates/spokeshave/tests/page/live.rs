@@ -1,9 +1,11 @@
-//! Pages of running clusters: what they cost there, what they say of lists that nobody may see, and that nobody writes who looks at them.
+//! Pages and metrics of running clusters: what they cost there, what they say of lists that nobody may see, and that nobody writes who looks at them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Read as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 use super::shown::{self, Shown};
@@ -23,17 +25,23 @@ spec:
       containers: [{name: web, image: example.com/web, resources: {requests: {cpu: 900m, memory: 1200Mi}}}]
 "#;
 
-/// How often both are asked until they have been asked about the same moment: nodes come and go meanwhile.
+/// How often a cluster is asked at most: nodes come and go meanwhile.
 const LOOKS: usize = 200;
 
-#[test]
-fn a_running_cluster_costs_on_its_page_what_plan_says() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).display().to_string();
+/// The page of a cluster of `up` with this workload, and its kubeconfig.
+fn shop(folder: &Path) -> (Web, String) {
+    let path = |name: &str| folder.join(name).display().to_string();
     let (manifests, kubeconfig) = (path("shop.yaml"), path("kubeconfig"));
     std::fs::write(&manifests, SHOP).expect("written");
     let up = ["up", "--speed", "10", "--exit-after", "10m", "-f", &manifests];
     let web = Web::running(&[&up[..], &["--kubeconfig", &kubeconfig]].concat());
+    (web, kubeconfig)
+}
+
+#[test]
+fn a_running_cluster_costs_on_its_page_what_plan_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (web, kubeconfig) = shop(folder.path());
     let plan = ["plan", "--live", "--kubeconfig", &kubeconfig, "-o", "json"];
     let mut news = web.ask("/api/changes");
     let mut looks = Vec::new();
@@ -60,6 +68,45 @@ fn a_running_cluster_costs_on_its_page_what_plan_says() {
         looks.push((price, planned["cluster"]["price"].clone()));
     }
     panic!("the page and plan never said the same: {looks:?}");
+}
+
+/// `/metrics` of the API server that a kubeconfig leads to, with its token.
+async fn scrape(kubeconfig: &str) -> String {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .expect("it leads somewhere");
+    let client = kube::Client::try_from(config).expect("a client");
+    let request = http::Request::get("/metrics")
+        .body(Vec::new())
+        .expect("a request");
+    client.request_text(request).await.expect("metrics")
+}
+
+/// As Prometheus would scrape any API server: what the operator of `up` counts is there.
+#[test]
+fn the_metrics_of_a_running_cluster_are_those_of_its_operator() {
+    const CREATED: &str = "karpenter_nodeclaims_created_total{";
+    let folder = tempfile::tempdir().expect("a folder");
+    let (web, kubeconfig) = shop(folder.path());
+    let mut news = web.ask("/api/changes");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let mut scraped = String::new();
+    for _ in 0..LOOKS {
+        scraped = runtime.block_on(scrape(&kubeconfig));
+        if scraped.contains(CREATED) {
+            break;
+        }
+        // Until there is something to tell, if only that it is still there.
+        let read = news.read(&mut [0; 4096]).expect("news");
+        assert!(read > 0, "it ended: {scraped}");
+    }
+    let mut series = scraped.lines().filter(|line| line.starts_with(CREATED));
+    let is_of_pool = |line: &str| line.contains("nodepool=\"default\"") && !line.ends_with(" 0");
+    assert!(series.any(is_of_pool), "no NodeClaim is counted: {scraped}");
 }
 
 /// An API server with the objects of a dump that does not list everything to everybody, and writes down what it is asked for.

@@ -5,14 +5,16 @@ use serde_json::json;
 use spokeshave_api::conditions::{Conditioned as _, DRIFTED};
 use spokeshave_api::disruption::DisruptionPhase;
 use spokeshave_api::{NodeClaim, NodePool};
+use spokeshave_sim::lab::REFUSED_COMMANDS;
 
 use crate::killable::Cluster;
 use crate::killable::stories::*;
+use crate::plain;
 use crate::promises::bind;
 use crate::words::*;
 
 /// A pod that a scheduler of somebody else's has put on a node, and with no place elsewhere.
-async fn fits_nowhere_else(cluster: &Cluster, name: &str, node: &str) {
+async fn fits_nowhere_else(cluster: &impl Scene, name: &str, node: &str) {
     let mut change = without_place();
     change["spec"]["schedulerName"] = json!("elsewhere");
     cluster.pod(name, "500m", change).await;
@@ -77,7 +79,7 @@ async fn only_the_other_goes(turn: usize) {
             && message.contains("default/odd")
     };
     assert!(!refused.is_empty() && refused.iter().all(is_told), "{refused:?}");
-    assert!(sum(&operator.metrics, "spokeshave_audit_refused_commands_total") >= 1.0);
+    assert!(sum(&operator.metrics, REFUSED_COMMANDS) >= 1.0);
     let gone: Vec<String> = cluster
         .ledger()
         .await
@@ -89,4 +91,30 @@ async fn only_the_other_goes(turn: usize) {
     assert!(cluster.exists::<Node>(&kept).await);
     assert!(!cluster.get::<NodeClaim>(&claim).await.is_deleting());
     cluster.assert_at_rest().await;
+}
+
+/// Seeds are lived in laboratories whose operators are killed and started again: what the audit of any of them has refused fails the seed.
+#[tokio::test(start_paused = true)]
+async fn a_laboratory_remembers_what_the_audit_of_its_operators_has_refused() {
+    let mut cluster = plain::Cluster::started(133, json!({"disruption": for_drift("100%")})).await;
+    cluster.run("web", 1, "6").await;
+    let node = cluster.node_of("web").await;
+    fits_nowhere_else(&cluster, "odd", &node).await;
+    cluster.until_running(2).await;
+    assert_eq!(cluster.lab.refused(), None);
+    let labels = json!({"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}});
+    cluster.patch::<NodePool>("default", labels).await;
+    cluster
+        .until("the audit refuses a command", async |cluster| {
+            cluster.lab.refused().is_some()
+        })
+        .await;
+    cluster.lab.kill("a").await;
+    let told = cluster.lab.refused().expect("it is not forgotten");
+    assert!(
+        told.starts_with("the audit has refused ") && told.contains(" for drift or age"),
+        "{told}"
+    );
+    cluster.lab.start("a");
+    assert_eq!(cluster.lab.refused(), Some(told), "the next one has refused none");
 }

@@ -198,6 +198,9 @@ async fn d_067_each_method_of_disruption_observes_its_own_evaluation() {
     let family = "karpenter_scheduler_scheduling_duration_seconds_count";
     let simulated = value(metrics, family, "controller=\"disruption\"");
     assert!(simulated > 0.0, "{}", metrics.render());
+    // Pods without a place are counted by the provisioner only, as upstream (P §5.4).
+    let counted = "karpenter_scheduler_unschedulable_pods_count{controller=\"disruption\"";
+    assert!(!metrics.render().contains(counted), "{}", metrics.render());
 }
 
 /// A pod without a place is counted while it waits, and no longer when it has been deleted, although no other pod makes a pass: an alert hangs on that.

@@ -431,6 +431,27 @@ fn p_056_a_pod_is_not_told_of_instance_types_where_there_are_none() {
     assert!(hints.iter().any(|hint| hint == unknown), "{hints:?}");
 }
 
+/// kube-scheduler says of such a pod only that it is unschedulable, and no NodePool has anything against it: the claim is what has to be made.
+#[test]
+fn p_056_p_115_a_pod_whose_claim_does_not_exist_names_the_claim() {
+    let volumes = json!({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]});
+    let state = world().with_pod(pending_pod("web", "1", "1Gi", &volumes));
+    let story = pod_story(&state, "default/web");
+    assert_eq!(
+        story.summary,
+        "has no node: its volumes cannot be used as they are"
+    );
+    let waits = story.waits.iter();
+    let waits: Vec<_> = waits
+        .map(|one| (one.object.as_str(), one.message.as_str()))
+        .collect();
+    assert_eq!(
+        waits,
+        [("Pod", "persistentvolumeclaim \"default/data\", not found")]
+    );
+    assert!(story.next.is_empty(), "no node is launched: {:?}", story.next);
+}
+
 /// Which budgets allow something by then nobody knows, but for those that never do.
 #[test]
 fn d_322_a_drain_that_a_budget_holds_for_good_is_told_before_the_node_expires() {
