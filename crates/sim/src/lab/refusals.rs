@@ -2,7 +2,8 @@
 //!
 //! Owns how they are counted, from what each operator counts, and what is wrong when there are any. A refusal breaks no promise: nothing was done. But decision
 //! and audit judge the same Snapshot, so one of the two is wrong, and no other checker sees it. For no fault of theirs only a command without a second look
-//! (drift, age) can be refused, when its pass had to clean up before: a window of a budget may have closed during those writes, and then the violation says so.
+//! (drift, age) can be refused, when its pass has written before, to clean up or to start another command of a static NodePool: the schedule of a budget may
+//! have begun during those writes, and then the violation says how many nodes budgets allow.
 
 use std::collections::BTreeMap;
 
