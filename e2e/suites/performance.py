@@ -3,7 +3,8 @@
 
 Every run has an API server, simulated kubelets and an operator of its own. What happens is taken from watches beside the suite: a phase begins when a
 Deployment or the NodePool is changed, and is at rest with the last node that came, went or was chosen to go, and the last pod that was bound. *Moved* are pods
-that were created although no Deployment had grown. Runs take turns, so that a busy machine is as busy for the one as for the other.
+that were created although no Deployment had grown; *moved at upstream's price* is how many of them it took to come down to where upstream's runs rest. Runs take
+turns, so that a busy machine is as busy for the one as for the other.
 
 The figures of each run are written into performance.json beside this script, with the version of the operator (ours: the commit that is checked out): all of them
 take hours, and need not be taken in one go. Runs that are there are not repeated (--again does). --table only prints what is there.
@@ -314,7 +315,7 @@ def moved_at(phases, price):
     that came so far."""
     ways = [phase["way"] for phase in phases if phase.get("way")] if price is not None else []
     reached = [next((moved for moved, cost in way if cost <= price), None) for way in ways if way[0][1] > price]
-    return spread([moved for moved in reached if moved is not None]) if reached and None not in reached else ""
+    return spread(reached) if reached and None not in reached else ""
 
 
 def table(results):

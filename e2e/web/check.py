@@ -4,8 +4,7 @@
     check.py steady               those that a busy machine does not fail
     check.py speed                the others
 
-Waits only bound failures; PATIENCE (1) multiplies them. A check that fails is tried once more, and fails when it fails again: a browser on a busy machine loses a
-click now and then, and what is broken fails twice. That it failed once is reported.
+Waits only bound failures; PATIENCE (1) multiplies them.
 """
 
 import importlib
@@ -31,24 +30,19 @@ def main():
     unknown = [name for name in wanted if name not in CHECKS]
     if unknown:
         sys.exit(f"there is no check {', '.join(unknown)}; there are {', '.join([*sets, *CHECKS])}")
-    begun = time.monotonic()
+    failed, begun = 0, time.monotonic()
     with sync_playwright() as playwright:
-        failed = sum(not (passes(playwright, name) or passes(playwright, name, "again")) for name in wanted)
+        for name in wanted:
+            started = time.monotonic()
+            try:
+                CHECKS[name](playwright)
+                print(f"ok      {name} ({time.monotonic() - started:.0f} s)", flush=True)
+            except Exception:
+                failed += 1
+                print(f"FAILED  {name} ({time.monotonic() - started:.0f} s)", flush=True)
+                traceback.print_exc()
     print(f"{len(wanted) - failed} passed, {failed} failed, in {time.monotonic() - begun:.0f} s")
     sys.exit(1 if failed else 0)
-
-
-def passes(playwright, name, try_="first"):
-    """Whether a check passes; says how it ended."""
-    started = time.monotonic()
-    try:
-        CHECKS[name](playwright)
-        end = "ok    "
-    except Exception:
-        traceback.print_exc()
-        end = "FAILED" if try_ == "again" else "once  "
-    print(f"{end}  {name} ({time.monotonic() - started:.0f} s)", flush=True)
-    return end == "ok    "
 
 
 main()

@@ -389,10 +389,7 @@ impl Lab {
         for task in &replica.tasks {
             task.abort();
         }
-        for task in replica.tasks {
-            drop(task.await);
-        }
-        self.refused.add(&replica.metrics);
+        self.ended(replica).await;
     }
 
     /// Ends a replica in order.
@@ -403,6 +400,11 @@ impl Lab {
         self.log.note(&format!("operator {name} is stopped"));
         self.invariants.disturb();
         replica.shutdown.request();
+        self.ended(replica).await;
+    }
+
+    /// Waits until a replica has ended, and remembers what its audit has refused.
+    async fn ended(&mut self, replica: Replica) {
         for task in replica.tasks {
             drop(task.await);
         }
